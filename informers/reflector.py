@@ -384,7 +384,7 @@ class Reflector(Generic[T]):
         self._broken_watch_lists = 0
 
     def _handle_unreadable(self, event_type: str, obj: UnreadableObject, listing: Listing[T] | None) -> None:
-        self._log_unreadable(obj)
+        log.error("cannot read an object", extra={**self._log_fields(), "key": obj.key, "error": obj.problem})
         if listing is None:
             self.resource_version = obj.resource_version
             self._cache.apply_unreadable(event_type, obj)
@@ -394,9 +394,6 @@ class Reflector(Generic[T]):
             if self._same_history and is_older(self.resource_version, obj.resource_version):
                 listing.missed()
             listing.put_unreadable(obj)
-
-    def _log_unreadable(self, obj: UnreadableObject) -> None:
-        log.error("cannot read an object", extra={**self._log_fields(), "key": obj.key, "error": obj.problem})
 
     def _log_failed(self, obj: T) -> None:
         log.exception("cannot process an object", extra={**self._log_fields(), "key": self._metadata.key(obj)})

@@ -77,10 +77,6 @@ def traversal(value: Any) -> int:
     return 1
 
 
-def _deep_traversal(args: tuple[Any, ...]) -> int:
-    return traversal(args[0])
-
-
 def _list_result(size: int, factor: float = 1.0) -> int:
     """Return the cost of a call that creates a list of `size` elements."""
     return int(size * factor) + 1 + LIST_CREATE_COST
@@ -132,7 +128,7 @@ CALLS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "bytes": _traverse_first_of_type(str),
     **dict.fromkeys(("matches", "find", "findAll"), _match_cost),
     "contains": lambda args: _string_cost(size_of(args[0])) * _string_cost(size_of(args[1])),
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _deep_traversal),
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), lambda args: traversal(args[0])),
     **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _traverse_first),
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _traverse_first),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _traverse_first_twice),

@@ -55,7 +55,7 @@ class TaintEvictionController(EventDrivenController):
         self._plans: dict[str, _Plan] = {}  # by key of the Pod
         self._evicted: dict[str, str] = {}  # key of a terminating Pod -> its UID
         self._registrations = (
-            nodes.on_latest(self.on_node, deleted=self.on_node_delete),
+            nodes.on_latest(self.on_node, deleted=lambda node: self._tainted.pop(node.metadata.name, None)),
             pods.on_events(added=self.on_pod, updated=self.on_pod_update, deleted=self.on_pod_delete),
         )
 
@@ -74,9 +74,6 @@ class TaintEvictionController(EventDrivenController):
                 self._plan(pod, taints)
             except Exception:
                 log.exception("cannot plan the eviction of a pod", extra={"pod": pod.key})
-
-    def on_node_delete(self, node: Node) -> None:
-        self._tainted.pop(node.metadata.name, None)
 
     def on_pod(self, pod: Pod) -> None:
         taints = self._tainted.get(pod.spec.node_name)

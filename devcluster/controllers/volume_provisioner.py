@@ -180,7 +180,7 @@ class VolumeProvisioner:
     def _volume(self, name: str, claim: JSON, storage_class: JSON, node: JSON | None) -> JSON:
         spec: JSON = {
             "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
-            "csi": {"driver": _driver_name(storage_class["provisioner"]), "volumeHandle": name},
+            "csi": {"driver": storage_class["provisioner"].replace("/", ".").lower(), "volumeHandle": name},
             "accessModes": claim["spec"]["accessModes"],
             "claimRef": _claim_ref(claim),
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
@@ -236,11 +236,6 @@ class VolumeProvisioner:
 
     def _wall(self) -> str:
         return rfc3339(self._clock.now())
-
-
-def _driver_name(provisioner: str) -> str:
-    """Return a valid name of a CSI driver."""
-    return provisioner.replace("/", ".").lower()
 
 
 def _claim_ref(claim: JSON) -> JSON:

@@ -141,10 +141,6 @@ def _environment_sources(spec: JSON) -> Iterator[JSON]:
             yield variable.get("valueFrom") or {}
 
 
-def _spread_constraints(spec: JSON) -> Iterable[JSON]:
-    return spec.get("topologySpreadConstraints") or ()
-
-
 _POD_SPEC: tuple[tuple[str, Drop], ...] = (
     ("GenericWorkload", drop_fields((itself, ("schedulingGroup",)))),
     ("ClusterTrustBundleProjection", drop_fields((_projected_sources, ("clusterTrustBundle",)))),
@@ -154,7 +150,10 @@ _POD_SPEC: tuple[tuple[str, Drop], ...] = (
     ("HostnameOverride", drop_fields((itself, ("hostnameOverride",)))),
     ("EnvFiles", drop_fields((_environment_sources, ("fileKeyRef",)))),
     ("PodLevelResources", drop_fields((itself, ("resources",)))),
-    ("MatchLabelKeysInPodTopologySpread", drop_fields((_spread_constraints, ("matchLabelKeys",)))),
+    (
+        "MatchLabelKeysInPodTopologySpread",
+        drop_fields((lambda spec: spec.get("topologySpreadConstraints") or (), ("matchLabelKeys",))),
+    ),
 )
 
 DEFAULT_FIELDS = DisabledFields(DEFAULT_FEATURE_GATES)

@@ -169,10 +169,6 @@ def decode_time(text: str) -> str | None:
     return _canonical_time(text, _TIME_LAYOUT)
 
 
-def _micro_time(value: Any) -> str | None:
-    return _time(value, _MICRO_LAYOUT)
-
-
 def _string(value: Any) -> str:
     if type(value) is str:
         return value
@@ -238,7 +234,7 @@ _KINDS: dict[str, tuple[Convert, Any]] = {
     "quantity": (_quantity, "0"),
     "intOrString": (_int_or_string, 0),
     "time": (_time, None),
-    "microTime": (_micro_time, None),
+    "microTime": (lambda value: _time(value, _MICRO_LAYOUT), None),
     "duration": (_string, "0s"),
     "fieldsV1": (_unchanged, None),
     "raw": (_unchanged, None),

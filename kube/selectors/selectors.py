@@ -136,7 +136,8 @@ class Selector:
     def __init__(self, requirements: Sequence[Requirement] = (), *, nothing: bool = False) -> None:
         self.requirements = tuple(sorted(requirements, key=lambda requirement_: requirement_.key))
         self.nothing = nothing
-        self.matches = _nothing if nothing else _all_of([requirement_.compiled() for requirement_ in self.requirements])
+        compiled = [requirement_.compiled() for requirement_ in self.requirements]
+        self.matches = (lambda _labels: False) if nothing else _all_of(compiled)
         self._text: str | None = None
 
     @property
@@ -159,18 +160,10 @@ class Selector:
         return hash((self.nothing, str(self)))
 
 
-def _everything(_labels: Labels) -> bool:
-    return True
-
-
-def _nothing(_labels: Labels) -> bool:
-    return False
-
-
 def _all_of(conditions: Sequence[Callable[[Labels], bool]]) -> Callable[[Labels], bool]:
     match conditions:
         case []:
-            return _everything
+            return lambda _labels: True
         case [only]:
             return only
         case [first, second]:

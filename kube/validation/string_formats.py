@@ -46,10 +46,6 @@ def _uri(text: str) -> bool:
 _MAIL = r"(?:.*<)?[^@\s<>(),;:\\\"\[\]]+@[^@\s<>(),;:\\\"]+>?"
 
 
-def _email(text: str) -> bool:
-    return re.fullmatch(_MAIL, text) is not None and ".." not in text
-
-
 _HOST_LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
 
 
@@ -137,7 +133,7 @@ _long_name = _matches(rf"{_SHORT_NAME}(\.{_SHORT_NAME})*")
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "bsonobjectid": _matches("[0-9a-fA-F]{24}"),
     "uri": _uri,
-    "email": _email,
+    "email": lambda text: re.fullmatch(_MAIL, text) is not None and ".." not in text,
     "hostname": _hostname,
     "ipv4": _parses(IPv4Address),
     "ipv6": _parses(IPv6Address),

@@ -227,7 +227,7 @@ class UpSession:
             self._plane.client,
             self._manifests,
             trace=self._plane.tracing.apply(),
-            on_warning=_print_warning,
+            on_warning=lambda warning: print(printable(f"Warning: {warning}"), file=sys.stderr),
             remain=self._is_persistent,
         )
         for title, outcome in outcomes:
@@ -413,10 +413,6 @@ class UpSession:
     def _print(self, text: str) -> None:
         """Print to stdout, or to stderr when stdout is reserved for the JSON document."""
         print(text, file=sys.stderr if self._display_options.as_json else sys.stdout, flush=True)
-
-
-def _print_warning(warning: str) -> None:
-    print(printable(f"Warning: {warning}"), file=sys.stderr)
 
 
 class LogProgress:

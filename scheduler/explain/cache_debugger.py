@@ -64,7 +64,8 @@ def compare(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping
         missed = [
             pods[uid].key
             for uid in unknown - queued_uids
-            if pods[uid].key not in in_flight and _is_ours(pods[uid], queue)
+            if pods[uid].key not in in_flight
+            and (pods[uid].spec.node_name or queue.has_profile(pods[uid].spec.scheduler_name))
         ]
     return Differences(
         missed_nodes=tuple(sorted(nodes - cached_nodes)),
@@ -72,10 +73,6 @@ def compare(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping
         missed_pods=tuple(sorted(missed)),
         redundant_pods=tuple(sorted(redundant)),
     )
-
-
-def _is_ours(pod: Pod, queue: SchedulingQueue) -> bool:
-    return bool(pod.spec.node_name) or queue.has_profile(pod.spec.scheduler_name)
 
 
 @dataclass(frozen=True, slots=True)

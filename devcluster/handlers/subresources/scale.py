@@ -120,7 +120,7 @@ async def update_scale(context: RequestContext, writing: ObjectWriter, before: S
     before = await _existing(info, before)
     if uid := body.obj["metadata"].get("uid"):
         check_uid(info.served.resource, uid, before.object)
-    if info.served.crd_version is not None and _is_untyped(request):
+    if info.served.crd_version is not None and not (parse_body(request)[0] or {}).get("apiVersion"):
         body.obj["metadata"].pop("managedFields", None)
     else:
         _track(context, body, _with_owners(info.served, before))
@@ -192,11 +192,6 @@ def _applied(context: RequestContext, old: JSON, mode: FieldValidation) -> Body:
         metadata = configuration["metadata"]
         raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
     return Body(decoding.normalize(SCALE, obj), repeated_key_warnings(repeated, mode))
-
-
-def _is_untyped(request: Request) -> bool:
-    """Return True if the body lacks its apiVersion."""
-    return not (parse_body(request)[0] or {}).get("apiVersion")
 
 
 def _not_converted(which: str, named: str) -> str:

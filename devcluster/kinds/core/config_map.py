@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from datetime import datetime
 
 from kubeloop.devcluster.api.strategy import Strategy
 from kubeloop.devcluster.kinds.core.secret import DATA_LIMIT, validate_immutable_data
@@ -35,14 +34,10 @@ def validate_config_map_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         validate_config_map(errors, obj)
 
 
-def _data_count(obj: JSON, _now: datetime) -> int:
-    return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-
-
 STRATEGY = Strategy(
     validate=validate_config_map,
     validate_update=validate_config_map_update,
     update_steps="usw",
     validated_as_sent=True,
-    cells=row(_data_count, AGE),
+    cells=row(lambda obj, _now: len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), AGE),
 )

@@ -89,10 +89,6 @@ def _mark_deleted(namespace: JSON, finalizers: list[str], now: str) -> JSON:
     return {**namespace, "metadata": metadata, "status": {**namespace.get("status", {}), "phase": "Terminating"}}
 
 
-def _is_finalizing(namespace: JSON) -> bool:
-    return bool((namespace.get("spec") or {}).get("finalizers"))
-
-
 STRATEGY = Strategy(
     default=_default,
     prepare_create=_prepare_create,
@@ -106,7 +102,7 @@ STRATEGY = Strategy(
     check_update=_check_update,
     check_delete=_check_delete,
     mark_deleted=_mark_deleted,
-    is_finalizing=_is_finalizing,
+    is_finalizing=lambda namespace: bool((namespace.get("spec") or {}).get("finalizers")),
     cells=row(text_of("status.phase"), AGE),
     selectable_fields=fields("metadata.name", "status.phase"),
 )

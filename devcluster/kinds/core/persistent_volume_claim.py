@@ -35,10 +35,6 @@ from kubeloop.kube.values.quantities import parse_quantity
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
-def validate_persistent_volume_claim(errors: ErrorList, obj: JSON) -> None:
-    validate_claim_spec(errors, "spec", obj["spec"])
-
-
 def validate_persistent_volume_claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
@@ -226,7 +222,7 @@ STRATEGY = Strategy(
     gated_fields=(("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
-    validate=validate_persistent_volume_claim,
+    validate=lambda errors, obj: validate_claim_spec(errors, "spec", obj["spec"]),
     validate_update=validate_persistent_volume_claim_update,
     validate_subresources={"status": validate_persistent_volume_claim_status_update},
     update_steps="uws",

@@ -252,14 +252,6 @@ def _warnings(pod: JSON, old: JSON | None) -> list[str]:
     return [*hostname_warnings(metadata, "the Pod's hostname"), *pod_warnings(metadata, spec, "metadata", "spec")]
 
 
-def _prepare_ephemeral_containers(pod: JSON, old: JSON, _write: Write) -> JSON:
-    return prepare_part(pod, old, "ephemeralcontainers")
-
-
-def _prepare_resize(pod: JSON, old: JSON, write: Write) -> JSON:
-    return prepare_part(pod, old, "resize", write.gates)
-
-
 def _prepare_status(pod: JSON, old: JSON, _write: Write) -> None:
     pod["status"] = _with_retained_status_fields(pod.get("status") or {}, old.get("status") or {})
 
@@ -471,7 +463,10 @@ STRATEGY = Strategy(
     sets_initial_status=True,
     prepare_update=_prepare_update,
     prepare_status=_prepare_status,
-    prepare_subresources={"ephemeralcontainers": _prepare_ephemeral_containers, "resize": _prepare_resize},
+    prepare_subresources={
+        "ephemeralcontainers": lambda pod, old, _write: prepare_part(pod, old, "ephemeralcontainers"),
+        "resize": lambda pod, old, write: prepare_part(pod, old, "resize", write.gates),
+    },
     status_metadata=("labels", "annotations", "finalizers"),
     validate=validate_pod,
     validate_update=validate_pod_update,

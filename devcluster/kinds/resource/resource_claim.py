@@ -59,10 +59,6 @@ def validate_resource_claim(errors: ErrorList, obj: JSON) -> None:
     validate_devices(errors, "spec.devices", obj["spec"].get("devices") or {})
 
 
-def validate_resource_claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    errors.immutable("spec", obj["spec"], old["spec"], "resource/v1.ResourceClaimSpec")
-
-
 def validate_devices(errors: ErrorList, path: str, devices: JSON) -> None:
     reference = _request_reference(devices)
 
@@ -184,7 +180,14 @@ def validate_resource_claim_status_update(errors: ErrorList, obj: JSON, old: JSO
     status, before = obj.get("status") or {}, old.get("status") or {}
     consumers, allocation = status.get("reservedFor") or [], status.get("allocation")
     path = "status.reservedFor"
-    validate_list(errors, path, consumers, _MAX_CONSUMERS, _validate_consumer, key=lambda it: it.get("uid", ""))
+    validate_list(
+        errors,
+        path,
+        consumers,
+        _MAX_CONSUMERS,
+        lambda errors, path, consumer: errors.required_fields(path, consumer, "resource", "name", "uid"),
+        key=lambda it: it.get("uid", ""),
+    )
     _validate_device_statuses(errors, status.get("devices"), allocation)
     if consumers and allocation is None:
         errors.forbidden(path, "may not be specified when `allocated` is not set")
@@ -197,10 +200,6 @@ def validate_resource_claim_status_update(errors: ErrorList, obj: JSON, old: JSO
         errors.immutable("status.allocation", allocation, before["allocation"], "resource/v1.AllocationResult")
     elif allocation is not None:
         _validate_allocation(errors, "status.allocation", allocation, _request_reference(obj["spec"]["devices"]))
-
-
-def _validate_consumer(errors: ErrorList, path: str, consumer: JSON) -> None:
-    errors.required_fields(path, consumer, "resource", "name", "uid")
 
 
 def _validate_allocation(errors: ErrorList, path: str, allocation: JSON, reference: Validator) -> None:
@@ -344,10 +343,6 @@ def _results(status: JSON) -> Iterable[JSON]:
     return ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
 
 
-def _status_devices(status: JSON) -> Iterable[JSON]:
-    return status.get("devices") or ()
-
-
 def _drop_deallocated_devices(status: JSON, old: JSON) -> None:
     """Drop, in place, the device statuses of devices that a claim no longer has."""
     deallocated = set(map(_device_id, _results(old))) - set(map(_device_id, _results(status)))
@@ -382,7 +377,9 @@ STRATEGY = Strategy(
         ("DRAResourceClaimDeviceStatus", drop_fields((itself, ("devices",)))),
         (
             "DRAConsumableCapacity",
-            drop_fields((_results, ("shareID", "consumedCapacity")), (_status_devices, ("shareID",))),
+            drop_fields(
+                (_results, ("shareID", "consumedCapacity")), (lambda status: status.get("devices") or (), ("shareID",))
+            ),
         ),
         (
             "DRADeviceBindingConditions",
@@ -392,7 +389,9 @@ STRATEGY = Strategy(
     prepare_status=_prepare_status,
     status_metadata=(),
     validate=validate_resource_claim,
-    validate_update=validate_resource_claim_update,
+    validate_update=lambda errors, obj, old: errors.immutable(
+        "spec", obj["spec"], old["spec"], "resource/v1.ResourceClaimSpec"
+    ),
     validate_subresources={"status": validate_resource_claim_status_update},
     update_steps="wus",
     check_create=_check_create,

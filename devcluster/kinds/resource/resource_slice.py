@@ -77,7 +77,14 @@ def validate_resource_slice(errors: ErrorList, obj: JSON, stored: JSON | None = 
 
     limit = _MAX_ADVANCED_DEVICES if any(map(_is_advanced, devices)) else _MAX_DEVICES
     validate_list(errors, "spec.devices", devices, limit, validate_device, key=name_of)
-    validate_list(errors, "spec.sharedCounters", counter_sets, _MAX_COUNTER_SETS, _validate_counter_set, key=name_of)
+    validate_list(
+        errors,
+        "spec.sharedCounters",
+        counter_sets,
+        _MAX_COUNTER_SETS,
+        lambda errors, path, counter_set: _validate_counters(errors, path, "name", counter_set),
+        key=name_of,
+    )
 
 
 def _is_advanced(device: JSON) -> bool:
@@ -128,7 +135,12 @@ def _validate_device(errors: ErrorList, path: str, device: JSON, old: JSON | Non
         validate_list(errors, f"{path}.taints", device.get("taints"), _MAX_TAINTS, validate_taint)
     consumed, where = device.get("consumesCounters"), f"{path}.consumesCounters"
     validate_list(
-        errors, where, consumed, _MAX_CONSUMED_SETS, _validate_consumption, key=lambda it: it.get("counterSet", "")
+        errors,
+        where,
+        consumed,
+        _MAX_CONSUMED_SETS,
+        lambda errors, path, consumption: _validate_counters(errors, path, "counterSet", consumption),
+        key=lambda it: it.get("counterSet", ""),
     )
     names = ("nodeName", "nodeSelector", "allNodes")
     if per_device:
@@ -218,14 +230,6 @@ def _validate_range(errors: ErrorList, path: str, limits: JSON, default: Quantit
                 origin = f"({step}) from ({least})"
                 detail = f"value is not a multiple of a given step {origin}"
                 errors.invalid(f"{path}.step", str(value), detail)
-
-
-def _validate_counter_set(errors: ErrorList, path: str, counter_set: JSON) -> None:
-    _validate_counters(errors, path, "name", counter_set)
-
-
-def _validate_consumption(errors: ErrorList, path: str, consumption: JSON) -> None:
-    _validate_counters(errors, path, "counterSet", consumption)
 
 
 def _validate_counters(errors: ErrorList, path: str, name_field: str, value: JSON) -> None:

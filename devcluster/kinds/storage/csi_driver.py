@@ -70,10 +70,6 @@ def _default(obj: JSON) -> None:
     spec.setdefault("seLinuxMount", False)
 
 
-def _attach_required(obj: JSON, _now: datetime) -> bool:
-    return spec_of(obj).get("attachRequired") is not False
-
-
 def _token_audiences(obj: JSON, _now: datetime) -> str:
     requests = spec_of(obj).get("tokenRequests")
     return UNSET if requests is None else ",".join(request.get("audience", "") for request in requests)
@@ -98,20 +94,19 @@ def _prepare_update(driver: JSON, old: JSON, _write: Write) -> None:
         driver["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _default_prevent_scheduling(driver: JSON) -> None:
-    driver.setdefault("spec", {}).setdefault("preventPodSchedulingIfMissing", False)
-
-
 STRATEGY = Strategy(
     default=_default,
     gated_fields=(("VolumeLimitScaling", drop_fields((spec_part, ("preventPodSchedulingIfMissing",)))),),
-    gated_default=("VolumeLimitScaling", _default_prevent_scheduling),
+    gated_default=(
+        "VolumeLimitScaling",
+        lambda driver: driver.setdefault("spec", {}).setdefault("preventPodSchedulingIfMissing", False),
+    ),
     prepare_update=_prepare_update,
     validate=validate_csi_driver,
     validate_update=validate_csi_driver_update,
     warnings=_warnings,
     cells=row(
-        _attach_required,
+        lambda obj, _now: spec_of(obj).get("attachRequired") is not False,
         boolean_of("spec.podInfoOnMount"),
         boolean_of("spec.storageCapacity"),
         _token_audiences,

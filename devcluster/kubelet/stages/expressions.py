@@ -61,10 +61,6 @@ def _now(moment: Moment) -> Timestamp:
     return Timestamp(int(moment.now.timestamp() * 1_000_000) * 1000)
 
 
-def _rand(moment: Moment) -> float:
-    return moment.rng.random()
-
-
 def _since_second(moment: Moment, obj: Any) -> float:
     """Return the age of an object in seconds."""
     created = ((obj.get("metadata") or {}).get("creationTimestamp") or "") if isinstance(obj, dict) else ""
@@ -102,7 +98,7 @@ _LIBRARY = KUBERNETES_LIBRARY.extended(
     },
     {
         "Now": _now,
-        "Rand": _rand,
+        "Rand": lambda moment: moment.rng.random(),
         "SinceSecond": _since_second,
         "UnixSecond": _unix_second,
         "Quantity": _quantity,

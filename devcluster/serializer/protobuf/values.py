@@ -76,21 +76,9 @@ def _write_int(value: Any) -> bytes:
 _SMALL = tuple(write_varint(value) for value in range(256))
 
 
-def _write_bool(value: Any) -> bytes:
-    return b"\x01" if value else b"\x00"
-
-
-def _read_bytes(data: bytes) -> str:
-    return b64encode(data).decode()
-
-
 def _read_float(data: bytes) -> float:
     value: float = unpack("<d", data)[0]
     return value
-
-
-def _write_float(value: float) -> bytes:
-    return pack("<d", value)
 
 
 @_cached
@@ -164,11 +152,11 @@ def _write_json(value: Any) -> bytes:
 
 SCALARS = {
     "string": Codec(BYTES, text, str.encode, b""),
-    "bool": Codec(VARINT, bool, _write_bool, b"\x00"),
+    "bool": Codec(VARINT, bool, lambda value: b"\x01" if value else b"\x00", b"\x00"),
     "int32": Codec(VARINT, _int32, _write_int, b"\x00"),
     "int64": Codec(VARINT, signed, _write_int, b"\x00"),
-    "float64": Codec(FIXED64, _read_float, _write_float, bytes(8)),
-    "bytes": Codec(BYTES, _read_bytes, b64decode, b""),
+    "float64": Codec(FIXED64, _read_float, lambda value: pack("<d", value), bytes(8)),
+    "bytes": Codec(BYTES, lambda data: b64encode(data).decode(), b64decode, b""),
     "quantity": Codec(BYTES, _read_quantity, _write_quantity, _write_quantity("0")),
     "intOrString": Codec(BYTES, _read_int_or_string, _write_int_or_string, _write_int_or_string(0)),
     "time": Codec(BYTES, _read_time, _write_time, b""),

@@ -20,18 +20,6 @@ def error_list_for_update(error_list: type[ErrorList], old: JSON) -> type[ErrorL
     return enabling(error_list, used) if used else error_list
 
 
-def _has_change_policy(spec: JSON) -> bool:
-    return "seLinuxChangePolicy" in (spec.get("securityContext") or {})
-
-
-def _has_compared_toleration(spec: JSON) -> bool:
-    return any(toleration.get("operator") in ("Gt", "Lt") for toleration in spec.get("tolerations") or ())
-
-
-def _has_user_namespace_on_host_network(spec: JSON) -> bool:
-    return spec.get("hostUsers") is False and bool(spec.get("hostNetwork"))
-
-
 def _restarts_all_containers(spec: JSON) -> bool:
     """Return True for the action RestartAllContainers, or rules of a sidecar container."""
     return any(
@@ -54,16 +42,16 @@ def _reads_environment_from_files(spec: JSON) -> bool:
     )
 
 
-def _has_merged_keys(spec: JSON) -> bool:
-    return any(violates_unmerged_keys(constraint) for constraint in spec.get("topologySpreadConstraints") or ())
-
-
 _IN_USE: dict[str, Callable[[JSON], bool]] = {
     "EnvFiles": _reads_environment_from_files,
-    "MatchLabelKeysInPodTopologySpreadSelectorMerge": _has_merged_keys,
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": lambda spec: any(
+        violates_unmerged_keys(constraint) for constraint in spec.get("topologySpreadConstraints") or ()
+    ),
     "RestartAllContainersOnContainerExits": _restarts_all_containers,
-    "SELinuxMount": _has_change_policy,
-    "TaintTolerationComparisonOperators": _has_compared_toleration,
-    "UserNamespacesHostNetworkSupport": _has_user_namespace_on_host_network,
+    "SELinuxMount": lambda spec: "seLinuxChangePolicy" in (spec.get("securityContext") or {}),
+    "TaintTolerationComparisonOperators": lambda spec: any(
+        toleration.get("operator") in ("Gt", "Lt") for toleration in spec.get("tolerations") or ()
+    ),
+    "UserNamespacesHostNetworkSupport": lambda spec: spec.get("hostUsers") is False and bool(spec.get("hostNetwork")),
 }
 """By gate, whether a spec uses its feature."""

@@ -5,7 +5,7 @@ Imports no controller: options, help and errors of the command line come from th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -115,10 +115,6 @@ def _requests_more_storage(claim: PersistentVolumeClaim) -> bool:
     return claim.status.phase == "Bound" and capacity != requested
 
 
-def _is_token_secret(secret: Mapping[str, Any]) -> bool:
-    return secret.get("type") == "kubernetes.io/service-account-token"
-
-
 def _has_own_endpoints(service: Service) -> bool:
     """Return True for a Service without selector, except for that of the API server, whose Endpoints say so."""
     return not service.spec.selector and service.key != "default/kubernetes"
@@ -226,7 +222,7 @@ CONTROLLER_TABLE = (
         SERVICE_ACCOUNT_TOKEN,
         "serviceaccount.tokens_controller:TokensController",
         "secrets serviceaccounts",
-        starts_when=_is_token_secret,
+        starts_when=lambda secret: secret.get("type") == "kubernetes.io/service-account-token",
         concurrency=_concurrency("concurrent-serviceaccount-token-syncs", 5, "reconciles of service account tokens"),
         options=_options("""
             service-account-private-key-file text

@@ -62,7 +62,7 @@ class Flags:
 
     def strings(self, name: str) -> list[str]:
         """Return the items of all comma-separated values."""
-        return [item for text in self.all_texts(name) for item in _csv_items(text)]
+        return [item for text in self.all_texts(name) for item in next(csv.reader([text]), [])]
 
     def pairs(self, name: str) -> dict[str, str]:
         """Return the items KEY=VALUE; VALUE is "" in an item without it."""
@@ -136,10 +136,6 @@ _VALUE_IF_ALONE = {"": "true", "version[=true]": "true"}
 _DURATION = re.compile(r"[+-]?(0|(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))*")
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|0[oO]?[0-7]*|0[bB][01]+|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-
-
-def _csv_items(text: str) -> list[str]:
-    return next(csv.reader([text]), [])
 
 
 def _check(flag: Flag, value: str) -> None:

@@ -82,7 +82,7 @@ class VolumeBinding:
         if handle.feature_gates.enabled("StorageCapacityScoring"):
             self._scorer = StorageCapacityScorer(args.shape or STORAGE_CAPACITY_SHAPE)
         self._node_conflict = unresolvable(self.name, ERR_REASON_NODE_CONFLICT)
-        handle.listers.persistent_volumes.add_index("storage_class", _class_index)
+        handle.listers.persistent_volumes.add_index("storage_class", lambda volume: (volume_class(volume),))
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
@@ -297,10 +297,6 @@ class VolumeBinding:
             on_event("storage.k8s.io/CSIDriver", UPDATE, _after_driver_update),
             on_event("storage.k8s.io/CSIStorageCapacity", any_change, _after_capacity_change),
         )
-
-
-def _class_index(volume: PersistentVolume) -> tuple[str, ...]:
-    return (volume_class(volume),)
 
 
 def _hint(helps: bool) -> Hint:
