@@ -11,7 +11,7 @@ Layers, each importing only from lines below its own:
     cel_library               CEL functions that Kubernetes adds
     feature_gates | values    feature gates; quantities, durations, times, cron schedules
     user_error | validation   UserError; names, formats of strings, errors of a field
-    allocator | clock | json_object | schema | shared_buffer | uids | yaml
+    allocator | clock | json_object | metric_families | schema | shared_buffer | uids | yaml
 
 May import `kubeloop.cel` only.
 """

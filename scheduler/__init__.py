@@ -19,5 +19,5 @@ each layer imports only layers below it:
 - cache, config: nodes, pods and the snapshot; KubeSchedulerConfiguration
 - api_calls: API calls about pods in the background: bindings, writes of pod status
 - context, lister_resources: what the process provides; which resources have informers
-- metrics_interface: what is measured
+- metrics: what is measured
 """

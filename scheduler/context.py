@@ -11,7 +11,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.events.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
+from kubeloop.scheduler.metrics import NO_METRICS, SchedulerMetrics
 from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 

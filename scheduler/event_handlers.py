@@ -13,7 +13,7 @@ from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, ClusterEvent
 from kubeloop.scheduler.cache.cache import Cache, CacheError
-from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
+from kubeloop.scheduler.metrics import NO_METRICS, SchedulerMetrics
 from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import GangScheduling
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 

@@ -8,13 +8,12 @@ from itertools import chain
 
 from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.metrics_interface import ScrapeTimeMetrics
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 _POPPED = "PodPopped"
 
 
-class SchedulerGauges(ScrapeTimeMetrics):
+class SchedulerGauges:
     """binding: the bindings in flight, and background work of plugins."""
 
     def __init__(self, queue: SchedulingQueue, frameworks: Mapping[str, Framework], binding: Sized) -> None:
@@ -23,9 +22,11 @@ class SchedulerGauges(ScrapeTimeMetrics):
         self._binding = binding
 
     def in_flight_events(self) -> Mapping[str, int]:
+        """Return the number of events logged for pods in flight, by event; "PodPopped" for the pods themselves."""
         return Counter(_POPPED if kind == "pod" else name for kind, name in self._queue.in_flight.log())
 
     def unschedulable_pods(self) -> Mapping[tuple[str, str], int]:
+        """Return (plugin, profile) -> number of queued pods that the plugin rejected in their last attempt."""
         return Counter(
             (plugin, queued.pod.spec.scheduler_name)
             for queued in chain.from_iterable(self._queue.pending_pods())
@@ -33,6 +34,7 @@ class SchedulerGauges(ScrapeTimeMetrics):
         )
 
     def plugin_evaluations(self) -> Mapping[tuple[str, str, str], int]:
+        """Return (plugin, extension point, profile) -> number of attempts in which the plugin ran there."""
         evaluations: Counter[tuple[str, str, str]] = Counter()
         for profile, framework in self._frameworks.items():
             plugins_of: dict[str, tuple[Plugin, ...]] = {

@@ -9,6 +9,7 @@ from kubeloop.controllers.clusterroleaggregation.aggregated_rules import aggrega
 from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import CLUSTER_ROLES
 
 _APPLY = {"fieldManager": "clusterrole-aggregation-controller", "force": "true"}
@@ -21,7 +22,7 @@ class ClusterRoleAggregationController(EventDrivenController):
         super().__init__(context, "clusterroleaggregation", "ClusterRoleAggregator")
         roles = context.informers.informer(CLUSTER_ROLES)
         self._roles = roles.store
-        self._roles.add_index("aggregated", lambda role: ("yes",) if role.get("aggregationRule") is not None else ())
+        self._roles.add_index("aggregated", _is_aggregated)
         self._registrations = (roles.on_latest(self._on_role, deleted=self._on_role),)
 
     def _on_role(self, _changed: object) -> None:
@@ -44,3 +45,7 @@ class ClusterRoleAggregationController(EventDrivenController):
             }
             await self._client.patch(CLUSTER_ROLES, name, body, PatchType.APPLY, query=_APPLY)
         return None
+
+
+def _is_aggregated(role: JSONValue) -> tuple[str, ...]:
+    return ("yes",) if role.get("aggregationRule") is not None else ()

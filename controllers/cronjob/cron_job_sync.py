@@ -19,9 +19,9 @@ from kubeloop.controllers.cronjob.schedule_times import (
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.metrics_interface import HistogramMetric
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.events.event_recorder import EventType
+from kubeloop.kube.metric_families import HistogramMetric
 from kubeloop.kube.objects.api_types import CronJob, CronJobStatus, Job, JSONValue, ObjectReference
 from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS

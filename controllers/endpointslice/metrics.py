@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
 from kubeloop.controllers.runtime.services.slice_metrics import ENDPOINT_BUCKETS, SliceMetrics
+from kubeloop.kube.metric_families import MetricFamilies
 
 _SUBSYSTEM = "endpoint_slice_controller_"
 _DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # of Prometheus' client for Go

@@ -6,8 +6,8 @@ Source: v1.36 pkg/controller/endpointslicemirroring/metrics.
 from __future__ import annotations
 
 from kubeloop.controllers.endpointslicemirroring.mirrored_slices import MirrorChanges
-from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
 from kubeloop.controllers.runtime.services.slice_metrics import ENDPOINT_BUCKETS, SliceMetrics
+from kubeloop.kube.metric_families import MetricFamilies
 
 _SUBSYSTEM = "endpoint_slice_mirroring_controller_"
 _SECOND_BUCKETS = tuple(0.001 * 2**power for power in range(15))

@@ -8,7 +8,7 @@ from typing import Literal
 from kubeloop.controllers.job.indexes import parse_indexes
 from kubeloop.controllers.job.job_fields import has_tracking_finalizer, is_indexed
 from kubeloop.controllers.job.job_state import JobState
-from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
+from kubeloop.kube.metric_families import MetricFamilies
 from kubeloop.kube.objects.api_types import Condition, Job, JobStatus, Pod
 from kubeloop.kube.objects.object_fields import is_finished
 

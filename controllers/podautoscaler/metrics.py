@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
+from kubeloop.kube.metric_families import MetricFamilies
 
 ErrorSource = Literal["none", "internal", "spec"]
 

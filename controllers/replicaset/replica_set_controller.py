@@ -56,6 +56,8 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 log = logging.getLogger(__name__)
 
 BURST_REPLICAS = 500
+# Source: pkg/controller/replicaset/metrics: ExponentialBuckets(0.25, 2, 6)
+_DELETION_AGE_RATIO_BUCKETS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class ReplicaSetController(EventDrivenController):
@@ -63,7 +65,11 @@ class ReplicaSetController(EventDrivenController):
 
     def __init__(self, context: ControllerContext, variant: ControllerVariant = REPLICA_SET) -> None:
         super().__init__(context, variant.name, creates_pods=True)
-        self._metrics = context.metrics
+        self._age_ratio = context.metrics.histogram(
+            "replicaset_controller_sorting_deletion_age_ratio",
+            "The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time).",
+            buckets=_DELETION_AGE_RATIO_BUCKETS,
+        ).labels()
         self._variant = variant
         owners, pods = context.informers.informer(variant.resource), context.informers.informer(PODS)
         self._owners, self._pods = owners.store, pods.store
@@ -254,7 +260,7 @@ class ReplicaSetController(EventDrivenController):
         pods = [pod for group in active.values() for pod in group.values()]
         if len(plan.delete) < len(pods):
             for ratio in deletion_age_ratios(pods, plan.delete, self._clock.now()):
-                self._metrics.deletion_age_ratio(ratio)
+                self._age_ratio.observe(ratio)
 
     # --- writes ----------------------------------------------------------------------------------------------------
 

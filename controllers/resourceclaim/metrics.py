@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kubeloop.controllers.resourceclaim.pod_claim_plan import POD_CLAIM_ANNOTATION, requests_admin_access
-from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
+from kubeloop.kube.metric_families import MetricFamilies
 from kubeloop.kube.objects.device_types import DeviceClaim, ResourceClaim
 from kubeloop.kube.objects.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 

@@ -16,10 +16,20 @@ from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
 from kubeloop.controllers.runtime.queue.work_queue import QueueShutDown, WorkQueue
 from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
+from kubeloop.kube.metric_families import CounterMetric, Family, NoMetric
 
 log = logging.getLogger(__name__)
 
 
+_RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_WITH_STALE_SYNC_SKIPS = {
+    "replicaset": "replicaset",
+    "replicationmanager": "replicationcontroller",
+    "statefulset": "statefulset",
+    "daemonset": "daemonset",
+    "job": "job",
+}
+"""Controllers that count postponed syncs in kube-controller-manager, and the start of the metric's name."""
 RESYNC_SECONDS = 600.0  # covers lost events: expectations that are never met expire without enqueuing a key
 
 
@@ -85,7 +95,22 @@ class Controller:
         self._max_requeues = max_requeues
         self._is_terminal = is_terminal
         self._creates_pods = creates_pods
-        self._metrics = context.metrics
+        self._reconcile_seconds = context.metrics.histogram(
+            "kubeloop_reconcile_duration_seconds",
+            "Duration of reconciles in seconds, by controller.",
+            ("controller",),
+            buckets=_RECONCILE_BUCKETS,
+        ).labels(name)
+        self._errors = context.metrics.counter(
+            "kubeloop_reconcile_errors_total", "Number of failed reconciles, by controller.", ("controller",)
+        )
+        self._postponed: Family[CounterMetric] = NoMetric()
+        if name in _WITH_STALE_SYNC_SKIPS:
+            self._postponed = context.metrics.counter(
+                f"{_WITH_STALE_SYNC_SKIPS[name]}_controller_stale_sync_skips_total",
+                f"Number of syncs of the {name} controller that were postponed because its caches were stale.",
+                ("group", "resource"),
+            )
         self._seconds = context.seconds
         self._pace = context.pace
 
@@ -138,10 +163,12 @@ class Controller:
             if seconds is not None:
                 self._queue.add_after(key, seconds)
             self._queue.forget(key)
+        self._reconcile_seconds.observe(max(0.0, self._seconds() - started_at))
         if isinstance(failure, StaleCache):
-            self._metrics.stale_sync_skipped(self.name, failure.group_resource)
-        failed = failure is not None and not isinstance(failure, StaleCache)
-        self._metrics.reconciled(self.name, max(0.0, self._seconds() - started_at), error=failed)
+            resource, _, group = failure.group_resource.partition(".")
+            self._postponed.labels(group, resource).inc()
+        elif failure is not None:
+            self._errors.labels(self.name).inc()
         return failure
 
     def _failed(self, key: str, error: Exception) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeloop.controllers.runtime.metrics_interface import NO_CONTROLLER_METRICS, ControllerMetrics
 from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
@@ -17,6 +16,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.events.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.metric_families import NO_FAMILIES, MetricFamilies
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 
@@ -48,7 +48,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     traces: ReconcileRecorder
     pod_traces: PodRecorder
     events: EventSink
-    metrics: ControllerMetrics = NO_CONTROLLER_METRICS
+    metrics: MetricFamilies = NO_FAMILIES
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     workers: int = 5
     options: Mapping[str, Any] = {}
@@ -61,7 +61,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:
         """Return a work queue with metrics; without a limiter it has the default one."""
-        return WorkQueue(name, limiter=limiter, metrics=self.metrics.queue(name), seconds=self.seconds)
+        return WorkQueue(name, limiter=limiter, families=self.metrics, seconds=self.seconds)
 
     def seconds(self) -> float:
         """Return the clock's time in seconds, for durations in metrics.

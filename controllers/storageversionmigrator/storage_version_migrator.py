@@ -51,13 +51,18 @@ _WORKERS = 5
 _RETRIABLE = (ServerTimeout, TooManyRequests, ServiceUnavailable, InternalError)
 
 
+def _by_target(migration: JSONValue) -> tuple[str, ...]:
+    """Index function of _BY_TARGET."""
+    return (target_of(migration),)
+
+
 class StorageVersionMigrator(EventDrivenController):
     """Reconciles StorageVersionMigrations; `run()` works until cancelled."""
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context, _MANAGER, workers=_WORKERS)
         migrations = context.informers.informer(STORAGE_VERSION_MIGRATIONS)
-        migrations.store.add_index(_BY_TARGET, lambda migration: (target_of(migration),))
+        migrations.store.add_index(_BY_TARGET, _by_target)
         self._migrations = migrations.store
         self._runner_queue = context.new_queue(_RUNNER)
         self._runner = Controller(_RUNNER, self.reconcile_resource, self._runner_queue, 1, context)

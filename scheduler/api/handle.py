@@ -20,7 +20,7 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.metrics_interface import SchedulerMetrics
+from kubeloop.scheduler.metrics import SchedulerMetrics
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.scheduler.metrics_interface import NO_METRICS, BackgroundCall, CallResult, SchedulerMetrics
+from kubeloop.scheduler.metrics import NO_METRICS, BackgroundCall, CallResult, SchedulerMetrics
 
 
 class _Owner(Protocol):

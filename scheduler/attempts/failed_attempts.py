@@ -18,7 +18,7 @@ from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus
-from kubeloop.scheduler.metrics_interface import AttemptResult
+from kubeloop.scheduler.metrics import AttemptResult
 from kubeloop.scheduler.queue.nominator import WITHDRAWN, Nomination
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 

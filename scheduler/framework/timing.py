@@ -16,7 +16,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import Plugin, PreEnqueuePlugin
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.metrics_interface import SchedulerMetrics
+from kubeloop.scheduler.metrics import SchedulerMetrics
 
 MEASURED_CYCLES = 10  # one of this many cycles is measured plugin by plugin
 

@@ -43,7 +43,7 @@ from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToSt
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES
-from kubeloop.scheduler.metrics_interface import GroupAttemptResult
+from kubeloop.scheduler.metrics import GroupAttemptResult
 from kubeloop.scheduler.pod_groups.attempt_facts import attempt_facts, placement_facts
 from kubeloop.scheduler.pod_groups.group_conditions import GroupCondition, PodGroupConditions
 from kubeloop.scheduler.pod_groups.group_result import (

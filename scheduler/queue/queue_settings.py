@@ -8,7 +8,7 @@ import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
-from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
+from kubeloop.scheduler.metrics import NO_METRICS, SchedulerMetrics
 
 
 class QueueSettings(msgspec.Struct, frozen=True):

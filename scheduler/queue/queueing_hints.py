@@ -26,7 +26,7 @@ from kubeloop.scheduler.api.events import (
 from kubeloop.scheduler.api.extension_points import EnqueueExtensions, Plugin
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
-from kubeloop.scheduler.metrics_interface import SchedulerMetrics
+from kubeloop.scheduler.metrics import SchedulerMetrics
 
 log = logging.getLogger(__name__)
 

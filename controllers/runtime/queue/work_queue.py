@@ -12,15 +12,17 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
-from kubeloop.controllers.runtime.metrics_interface import NO_QUEUE_METRICS, QueueMetrics
 from kubeloop.controllers.runtime.queue.rate_limiter import (
     ItemExponentialFailureRateLimiter,
     RateLimiter,
     controller_rate_limiter,
     loop_time,
 )
+from kubeloop.kube.metric_families import NO_FAMILIES, MetricFamilies
 
 _MAX_REASONS = 4  # per key
+# Source: k8s.io/component-base/metrics/prometheus/workqueue: ExponentialBuckets(10e-9, 10, 12)
+_BUCKETS = tuple(1e-8 * 10**power for power in range(12))
 
 
 class QueueShutDown(Exception):
@@ -43,16 +45,16 @@ class WorkQueue:
         name: str = "",
         *,
         limiter: RateLimiter | None = None,
-        metrics: QueueMetrics = NO_QUEUE_METRICS,
+        families: MetricFamilies = NO_FAMILIES,
         seconds: Callable[[], float] = loop_time,
     ) -> None:
-        """seconds: a clock for the metrics, in seconds. The event loop's own clock may stand still while work is done,
-        and advance in whole milliseconds only."""
+        """name: label `name` of the workqueue_* metrics. families: where they are declared. seconds: their clock, in
+        seconds. The event loop's own clock may stand still while work is done, and advance in whole milliseconds only.
+        """
         self.name = name
         self._seconds = seconds
         self._limiter = limiter if limiter is not None else controller_rate_limiter()
         self._postponed_backoff = ItemExponentialFailureRateLimiter(cap=10.0)
-        self._metrics = metrics
         self._ready: deque[str] = deque()  # in order of arrival
         self._dirty: set[str] = set()  # needs a reconcile: ready, or changed since get()
         self._processing: dict[str, float] = {}  # handed out by get(), not done: key -> seconds() of get()
@@ -64,7 +66,42 @@ class WorkQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
-        metrics.attach(self)
+        self._declare_metrics(families)
+
+    def _declare_metrics(self, families: MetricFamilies) -> None:
+        labels = ("name",)
+        self._adds = families.counter(
+            "workqueue_adds_total", "Total number of adds handled by workqueue.", labels
+        ).labels(self.name)
+        self._retries = families.counter(
+            "workqueue_retries_total", "Total number of retries handled by workqueue.", labels
+        ).labels(self.name)
+        self._waited = families.histogram(
+            "workqueue_queue_duration_seconds",
+            "How long in seconds an item stays in workqueue before being requested.",
+            labels,
+            buckets=_BUCKETS,
+        ).labels(self.name)
+        self._worked = families.histogram(
+            "workqueue_work_duration_seconds",
+            "How long in seconds processing an item from workqueue takes.",
+            labels,
+            buckets=_BUCKETS,
+        ).labels(self.name)
+        for name, documentation, read in (
+            ("workqueue_depth", "Current depth of workqueue.", self.__len__),
+            (
+                "workqueue_unfinished_work_seconds",
+                "Seconds of work in progress, summed over the items being processed.",
+                self.unfinished_work_seconds,
+            ),
+            (
+                "workqueue_longest_running_processor_seconds",
+                "How many seconds the longest running processor for workqueue has been running.",
+                self.longest_running_processor_seconds,
+            ),
+        ):
+            families.gauge(name, documentation, labels).labels(self.name).set_function(read)
 
     def __len__(self) -> int:
         """Return the number of keys that are ready for a worker."""
@@ -94,7 +131,7 @@ class WorkQueue:
             return
         self._dirty.add(key)
         self._added_at[key] = self._seconds()
-        self._metrics.added()
+        self._adds.inc()
         if key in self._processing:
             return  # made ready by done()
         self._ready.append(key)
@@ -109,7 +146,7 @@ class WorkQueue:
         """Call add(key) after `seconds`; at once if `seconds` is not positive."""
         if self._shut_down:
             return
-        self._metrics.retried()
+        self._retries.inc()
         if seconds <= 0:
             self.add(key)
             return
@@ -174,7 +211,7 @@ class WorkQueue:
         self._dirty.discard(key)
         now = self._processing[key] = self._seconds()
         enqueued_at = self._added_at.pop(key)
-        self._metrics.started(max(0.0, now - enqueued_at))
+        self._waited.observe(max(0.0, now - enqueued_at))
         return key
 
     def done(self, key: str) -> None:
@@ -182,7 +219,7 @@ class WorkQueue:
         started_at = self._processing.pop(key, None)
         if started_at is None:
             return
-        self._metrics.finished(max(0.0, self._seconds() - started_at))
+        self._worked.observe(max(0.0, self._seconds() - started_at))
         if key in self._dirty:
             self._ready.append(key)
             self._wake_getter()

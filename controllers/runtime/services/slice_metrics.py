@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kubeloop.controllers.runtime.metrics_interface import MetricFamilies
+from kubeloop.kube.metric_families import MetricFamilies
 
 ENDPOINT_BUCKETS = tuple(2.0**power for power in range(1, 16))
 

@@ -42,16 +42,16 @@ from kubeloop.process.control_plane.controller_table import (
     default_options,
 )
 from kubeloop.process.control_plane.scheduler_dump import dump_on_request
-from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
 from kubeloop.process.metrics.feature_metrics import FeatureGateCollector
 from kubeloop.process.metrics.loop_lag import LoopLag
-from kubeloop.process.metrics.metrics_registry import Registerer
-from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics, ScrapeTimeCollector
+from kubeloop.process.metrics.metrics_registry import PrometheusFamilies, Registerer
+from kubeloop.process.metrics.scheduler_gauges import SchedulerGaugesCollector
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.lister_resources import lister_resources
+from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.tracing.export.exporters import TraceExporter
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.provider import RecordingSettings, Tracing
@@ -212,7 +212,7 @@ class ControlPlane:
         self._registry = registry
         self._recorder = EventRecorder(client, clock=clock, rng=rng, server_is_busy=self._server_is_busy)
         self._pace = ReconcilePace(self._has_urgent_work, self._server_is_busy)
-        self._controller_metrics = PrometheusControllerMetrics(registry)
+        self._metrics = PrometheusFamilies(registry)
         registry.register(FeatureGateCollector(settings.feature_gates))
         self._top_owners: TopOwners | None = None  # created when a pod needs it
         self._top_owner_needed = asyncio.Event()
@@ -368,7 +368,7 @@ class ControlPlane:
             traces=self.tracing.reconciles,
             pod_traces=self.tracing.pods,
             events=self._recorder.for_component(descriptor.event_component or descriptor.kubernetes_name),
-            metrics=self._controller_metrics,
+            metrics=self._metrics,
             feature_gates=self.settings.feature_gates,
             workers=options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1,
             options=options,
@@ -399,12 +399,12 @@ class ControlPlane:
             rng=self._rng,
             recorder_for=functools.cache(self._recorder.for_component),
             traces=self.tracing.pods,
-            metrics=PrometheusSchedulerMetrics(self._registry, self.settings.feature_gates),
+            metrics=SchedulerMetrics(self._metrics, self.settings.feature_gates),
             feature_gates=self.settings.feature_gates,
             group_traces=self.tracing.groups,
         )
         scheduler = Scheduler(context, self.informers, self.settings.scheduler, ALL_PLUGINS)
-        self._registry.register(ScrapeTimeCollector(scheduler.gauges))
+        self._registry.register(SchedulerGaugesCollector(scheduler.gauges))
         return scheduler
 
     def _record_pods(self) -> None:

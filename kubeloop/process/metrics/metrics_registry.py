@@ -11,12 +11,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from kubeloop.kube.metric_families import MetricFamilies
+
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from kubeloop.process.metrics.histogram_families import HistogramFamily
 
 S = TypeVar("S")
+F = TypeVar("F")
 
 
 class Collector(Protocol):
@@ -188,3 +191,30 @@ class PrometheusHistogram(_Family[LabeledHistogram]):
 
         copies = [HistogramCopy(values, [*metric.counts], metric.sum) for values, metric in self._metrics.items()]
         yield HistogramFamily(self._name, self._documentation, self._labels, self._bounds, copies)
+
+
+class PrometheusFamilies(MetricFamilies):
+    """Creates metrics that a registry exposes."""
+
+    def __init__(self, registry: Registerer) -> None:
+        self._registry = registry
+        self._families: dict[str, Any] = {}
+
+    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> PrometheusCounter:
+        return self._family(name, lambda: PrometheusCounter(name, documentation, labels, registry=self._registry))
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> PrometheusGauge:
+        return self._family(name, lambda: PrometheusGauge(name, documentation, labels, registry=self._registry))
+
+    def histogram(
+        self, name: str, documentation: str, labels: Sequence[str] = (), *, buckets: Sequence[float]
+    ) -> PrometheusHistogram:
+        return self._family(
+            name, lambda: PrometheusHistogram(name, documentation, labels, buckets=buckets, registry=self._registry)
+        )
+
+    def _family(self, name: str, create: Callable[[], F]) -> F:
+        if name not in self._families:
+            self._families[name] = create()
+        family: F = self._families[name]
+        return family

@@ -38,7 +38,7 @@ from kubeloop.scheduler.devices.binding_conditions import (
     is_ready_for_binding,
 )
 from kubeloop.scheduler.devices.extended_resources import special_claim_body
-from kubeloop.scheduler.metrics_interface import BindingConditionsResult
+from kubeloop.scheduler.metrics import BindingConditionsResult
 from kubeloop.scheduler.plugins.dynamic_resources.device_allocation import PodDevices, SpecialClaim
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api_calls.status_patches import STATUS_LANE, patch_status
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.metrics_interface import CallResult
+from kubeloop.scheduler.metrics import CallResult
 
 log = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ class NodeVolumeLimits:
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._handle = handle
-        handle.listers.volume_attachments.add_index("attached_to", lambda attachment: (attachment.spec.node_name,))
+        handle.listers.volume_attachments.add_index("attached_to", _node_name_index)
         self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
         self._node_counts = NodeVolumeCounts(handle.listers)
         self._requires_drivers = handle.feature_gates.enabled("VolumeLimitScaling")
@@ -327,6 +327,10 @@ def _count_claims(node: NodeInfo) -> int:
 def _counts_as_csi(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:
     """Return True if the in-tree volumes count as CSI volumes: on all nodes with a CSINode, migrated or not."""
     return plugin.limited and csi_node is not None
+
+
+def _node_name_index(attachment: VolumeAttachment) -> tuple[str, ...]:
+    return (attachment.spec.node_name,)
 
 
 def _may_be_attached_by(attacher: str, volume: Volume) -> bool:

@@ -43,7 +43,7 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_requests import nano
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import STORAGE_CAPACITY_SHAPE, VolumeBindingArgs
-from kubeloop.scheduler.metrics_interface import VolumeStage
+from kubeloop.scheduler.metrics import VolumeStage
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
 from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, migrated_plugins
 from kubeloop.scheduler.plugins.volumes.storage_capacity_score import StorageCapacityScorer, class_amounts
@@ -82,7 +82,7 @@ class VolumeBinding:
         if handle.feature_gates.enabled("StorageCapacityScoring"):
             self._scorer = StorageCapacityScorer(args.shape or STORAGE_CAPACITY_SHAPE)
         self._node_conflict = unresolvable(self.name, ERR_REASON_NODE_CONFLICT)
-        handle.listers.persistent_volumes.add_index("storage_class", lambda volume: (volume_class(volume),))
+        handle.listers.persistent_volumes.add_index("storage_class", _class_index)
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
@@ -297,6 +297,10 @@ class VolumeBinding:
             on_event("storage.k8s.io/CSIDriver", UPDATE, _after_driver_update),
             on_event("storage.k8s.io/CSIStorageCapacity", any_change, _after_capacity_change),
         )
+
+
+def _class_index(volume: PersistentVolume) -> tuple[str, ...]:
+    return (volume_class(volume),)
 
 
 def _hint(helps: bool) -> Hint:

@@ -37,7 +37,7 @@ from kubeloop.scheduler.framework.fit_error import FitError, NodeToStatus
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from kubeloop.scheduler.plugins.preemption.candidates import best_candidates
 from kubeloop.scheduler.plugins.preemption.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS

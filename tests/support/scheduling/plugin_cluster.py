@@ -30,7 +30,7 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.simulation.recorded_events import RecordedEvents
 from support.simulation.set_clock import SetClock

@@ -34,12 +34,18 @@ BOUNDS = {  # as in pkg/controller and staging/src/k8s.io/endpointslice of v1.36
     "endpoint_slice_mirroring_controller_endpoints_sync_duration": exponential(0.001, 2, 15),
     "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds": exponential(0.001, 2, 15),
     "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds": exponential(0.001, 2, 15),
+    "kubeloop_reconcile_duration_seconds": [
+        *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+    ],
     "job_controller_job_sync_duration_seconds": exponential(0.004, 2, 15),
     "node_collector_update_all_nodes_health_duration_seconds": exponential(0.01, 4, 8),
     "node_collector_update_node_health_duration_seconds": exponential(0.001, 4, 8),
+    "replicaset_controller_sorting_deletion_age_ratio": exponential(0.25, 2, 6),
     "root_ca_cert_publisher_sync_duration_seconds": exponential(0.001, 2, 15),
     "taint_eviction_controller_pod_deletion_duration_seconds": EVICTION,
     "ttl_after_finished_controller_job_deletion_duration_seconds": exponential(0.1, 2, 14),
+    "workqueue_queue_duration_seconds": exponential(1e-8, 10, 12),
+    "workqueue_work_duration_seconds": exponential(1e-8, 10, 12),
 }
 
 

@@ -15,7 +15,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.metrics_interface import NO_METRICS, SchedulerMetrics
+from kubeloop.scheduler.metrics import NO_METRICS, SchedulerMetrics
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing.virtual_time import VirtualClock
 from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod

@@ -12,7 +12,7 @@ from kubeloop.controllers.podautoscaler.metric_evaluation import InvalidMetric, 
 from kubeloop.controllers.podautoscaler.metrics import AutoscalerMetrics
 from kubeloop.controllers.podautoscaler.replica_calculation import MetricError, PodMetric, ReadinessRules, Tolerances
 from kubeloop.controllers.podautoscaler.scale_target import ScaleTargets
-from kubeloop.controllers.runtime.metrics_interface import NO_CONTROLLER_METRICS
+from kubeloop.kube.metric_families import NO_FAMILIES
 from kubeloop.kube.objects.api_types import Pod, convert
 
 pytestmark = pytest.mark.virtual_time
@@ -67,7 +67,7 @@ def named_metric(type_: str, **target: Any) -> dict[str, Any]:
 
 async def evaluate(client: Any, body: dict[str, Any], error: str = "", pods: str = "ab") -> Any:
     rules = ReadinessRules(300.0, 30.0)
-    metrics = AutoscalerMetrics(NO_CONTROLLER_METRICS)
+    metrics = AutoscalerMetrics(NO_FAMILIES)
     evaluator = MetricEvaluator(Metrics(error), ScaleTargets(client), rules, metrics, lambda: 0.0, pod_level=True)
     scaled = ScaledPods("ns", [pod(name) for name in pods], "app=web", 2, 2, 2)
     return await evaluator.evaluate(convert(MetricSpec, body), body, scaled, Tolerances(0.1, 0.1), NOW)

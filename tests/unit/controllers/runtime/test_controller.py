@@ -13,17 +13,18 @@ import pytest
 
 from kubeloop.controllers.runtime.controller import Controller, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.metrics_interface import NO_CONTROLLER_METRICS, ControllerMetrics
 from kubeloop.controllers.runtime.queue.reconcile_pace import FEWEST, MAX_WAIT_SECONDS, ReconcilePace
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
 from kubeloop.kube.errors import Conflict
+from kubeloop.kube.metric_families import NO_FAMILIES, MetricFamilies
 from kubeloop.kube.objects.api_types import Status
 from kubeloop.testing.virtual_time import VirtualClock
+from support.simulation.metric_values import RecordedMetrics
 
 pytestmark = pytest.mark.virtual_time
 
 
-def context(metrics: ControllerMetrics = NO_CONTROLLER_METRICS, **fields: Any) -> ControllerContext:
+def context(metrics: MetricFamilies = NO_FAMILIES, **fields: Any) -> ControllerContext:
     unused: Any = None
     return ControllerContext(
         client=unused,
@@ -173,18 +174,20 @@ async def test_stale_cache_is_retried_without_counting_as_failure():
     assert queue.num_requeues("a") == 0
 
 
-async def test_postponed_sync_is_counted_and_not_as_error():
-    recorded: list[tuple[str, bool]] = []
-    postponed: list[str] = []
-
-    class Metrics:
-        def stale_sync_skipped(self, controller: str, group_resource: str) -> None:
-            postponed.append(f"{controller} {group_resource}")
-
-        def reconciled(self, controller: str, seconds: float, *, error: bool) -> None:
-            recorded.append((controller, error))
-
-    failures = iter([StaleCache("behind", "pods"), RuntimeError("broken"), None])
+@pytest.mark.parametrize(
+    ("controller", "group_resource", "postponed"),
+    [
+        ("replicaset", "pods", {"replicaset_controller_stale_sync_skips_total,,pods": 1}),
+        ("replicationmanager", "pods", {"replicationcontroller_controller_stale_sync_skips_total,,pods": 1}),
+        ("statefulset", "pods", {"statefulset_controller_stale_sync_skips_total,,pods": 1}),
+        ("daemonset", "daemonsets.apps", {"daemonset_controller_stale_sync_skips_total,apps,daemonsets": 1}),
+        ("job", "jobs.batch", {"job_controller_stale_sync_skips_total,batch,jobs": 1}),
+        ("endpoint", "pods", {}),
+    ],
+)
+async def test_postponed_sync_is_counted_and_not_as_error(controller, group_resource, postponed):
+    metrics = RecordedMetrics()
+    failures = iter([StaleCache("behind", group_resource), RuntimeError("broken"), None])
 
     async def reconcile(key: str) -> float | None:
         failure = next(failures)
@@ -192,11 +195,14 @@ async def test_postponed_sync_is_counted_and_not_as_error():
             raise failure
         return None
 
-    controller = Controller("demo", reconcile, WorkQueue(), 1, context(Metrics()))
+    worker = Controller(controller, reconcile, WorkQueue(), 1, context(metrics))
     for _ in range(3):
-        await controller.process("a")
-    assert recorded == [("demo", False), ("demo", True), ("demo", False)]
-    assert postponed == ["demo pods"]
+        await worker.process("a")
+    assert metrics.values("") == {
+        f"kubeloop_reconcile_duration_seconds_count,{controller}": 3,
+        f"kubeloop_reconcile_errors_total,{controller}": 1,
+        **postponed,
+    }
 
 
 async def test_failure_is_freed_without_garbage_collection(caplog):

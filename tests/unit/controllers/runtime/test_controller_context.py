@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
-from kubeloop.process.metrics.metrics_registry import MetricsRegistry
+from support.simulation.metric_values import RecordedMetrics
 from support.simulation.set_clock import SetClock
 
 
 async def test_queue_counts_in_metrics_and_measures_with_the_clock():
-    clock, registry, unused = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), MetricsRegistry(), cast("Any", None)
-    metrics: Any = PrometheusControllerMetrics(registry)
+    clock, metrics, unused = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), RecordedMetrics(), cast("Any", None)
     context = ControllerContext(
         client=unused, informers=unused, clock=clock, traces=unused, pod_traces=unused, events=unused, metrics=metrics
     )
@@ -22,4 +20,4 @@ async def test_queue_counts_in_metrics_and_measures_with_the_clock():
     await queue.get()
     clock.moment = datetime(2026, 1, 1, 0, 0, 7, tzinfo=UTC)
     assert queue.unfinished_work_seconds() == 7.0
-    assert metrics._queues.adds.labels("deployment").value == 1
+    assert metrics.values("workqueue_adds_total") == {",deployment": 1}

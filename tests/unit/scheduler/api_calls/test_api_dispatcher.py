@@ -10,10 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
+from kubeloop.process.metrics.metrics_registry import PrometheusFamilies
 from kubeloop.scheduler.api_calls.api_dispatcher import ApiDispatcher
 from kubeloop.scheduler.api_calls.background_calls import BackgroundCalls
 from kubeloop.scheduler.api_calls.status_patches import StatusPatches
+from kubeloop.scheduler.metrics import SchedulerMetrics
 from support.apiserver.faulty_transport import SentRequest, injected_error
 from support.scheduling.plugin_cluster import PluginCluster
 
@@ -29,7 +30,7 @@ class Calls:
         self.log: list[str] = []
         self.registry = CollectorRegistry()
         owner = PluginCluster(feature_gates=GATES)
-        owner.metrics = PrometheusSchedulerMetrics(self.registry, FeatureGates(GATES))
+        owner.metrics = SchedulerMetrics(PrometheusFamilies(self.registry), FeatureGates(GATES))
         calls = BackgroundCalls(owner)
         self.patches = StatusPatches(cluster.server.client, cluster.clock, calls)
         self.dispatcher = ApiDispatcher(cluster.server.client, self.patches, calls)

@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
+from kubeloop.process.metrics.metrics_registry import PrometheusFamilies
+from kubeloop.scheduler.metrics import SchedulerMetrics
 from support.apiserver.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
@@ -24,7 +25,7 @@ async def test_calls_are_measured_if_the_gate_is_on(enabled: bool, cluster: Any,
     cluster.server.transport.reject = lambda method, path: (
         failures.pop() if failures and path.endswith("/binding") else None
     )
-    async with scheduling(metrics=PrometheusSchedulerMetrics(registry, FeatureGates(gates)), gates=gates):
+    async with scheduling(metrics=SchedulerMetrics(PrometheusFamilies(registry), FeatureGates(gates)), gates=gates):
         cluster.pod("small", priority=10)
         cluster.pod("large", cpu="2")
         await asyncio.sleep(10)

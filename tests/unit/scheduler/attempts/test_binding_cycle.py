@@ -24,7 +24,7 @@ from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.points.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from support.scheduling.plugin_cluster import make_pod

@@ -18,7 +18,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.points.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
 from support.scheduling.scheduling_attempts import SchedulingAttempts
 

@@ -12,7 +12,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.timing import Timing
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.scheduling.plugin_cluster import make_node, make_pod
 

@@ -10,7 +10,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES, TimedPreEnqueue, Timing, observed, observed_async
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 
 
 class Metrics:

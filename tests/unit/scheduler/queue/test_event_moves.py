@@ -10,7 +10,7 @@ import pytest
 from kubeloop.kube.objects.api_types import Node
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from kubeloop.scheduler.queue import event_moves
 from kubeloop.scheduler.queue.event_moves import EventMoves
 from kubeloop.scheduler.queue.nominator import Nominator

@@ -16,7 +16,7 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.results import on_event
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.profile_plugins import create_plugin
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from kubeloop.scheduler.queue.queueing_hints import (
     HINTS_DECIDED_BY_SPEC,
     QueueingHintMap,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +15,7 @@ from kubeloop.controllers.runtime.queue.rate_limiter import (
 )
 from kubeloop.controllers.runtime.queue.work_queue import QueueShutDown, WorkQueue
 from kubeloop.testing import virtual_time
+from support.simulation.metric_values import RecordedMetrics
 
 pytestmark = pytest.mark.virtual_time
 
@@ -136,41 +136,32 @@ async def test_shut_down_ends_pending_get_calls():
     assert [worker.result() for worker in workers] == ["ended"] * 3
 
 
-class RecordedMetrics:
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.queue: Any = None
-
-    def attach(self, queue: Any) -> None:
-        self.queue = queue
-
-    def added(self) -> None:
-        self.calls.append("added")
-
-    def retried(self) -> None:
-        self.calls.append("retried")
-
-    def started(self, waited_seconds: float) -> None:
-        self.calls.append(("started", round(waited_seconds, 3)))
-
-    def finished(self, worked_seconds: float) -> None:
-        self.calls.append(("finished", round(worked_seconds, 3)))
-
-
 async def test_metrics_record_queue_and_work_durations():
     metrics = RecordedMetrics()
-    queue = WorkQueue("q", metrics=metrics)
-    assert metrics.queue is queue
+    queue = WorkQueue("q", families=metrics)
     queue.add_after("a", 1.0)
     await asyncio.sleep(3.0)
     await queue.get()
     queue.add("b")
     await queue.get()
     await asyncio.sleep(2.0)
+    queue.add("c")
     assert queue.unfinished_work_seconds() == pytest.approx(4.0)
     assert queue.longest_running_processor_seconds() == pytest.approx(2.0)
+    assert metrics.values("workqueue_") == {
+        "adds_total,q": 3,
+        "retries_total,q": 1,
+        "queue_duration_seconds_count,q": 2,
+        "work_duration_seconds_count,q": 0,
+        "depth,q": 1,
+        "unfinished_work_seconds,q": pytest.approx(4.0),
+        "longest_running_processor_seconds,q": pytest.approx(2.0),
+    }
     queue.done("a")
-    assert metrics.calls == ["retried", "added", ("started", 2.0), "added", ("started", 0.0), ("finished", 2.0)]
+    assert metrics.sums("workqueue_") == {
+        "queue_duration_seconds_sum,q": pytest.approx(2.0),
+        "work_duration_seconds_sum,q": pytest.approx(2.0),
+    }
 
 
 steps = st.lists(

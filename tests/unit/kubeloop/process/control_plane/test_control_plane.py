@@ -196,7 +196,8 @@ RC = {
 @pytest.mark.parametrize("controllers", ["*", "replicationcontroller"])
 async def test_controller_starts_with_the_first_object_of_its_resource(controllers):
     def queues() -> set[str]:
-        return {*cluster.plane._controller_metrics._queues.states}
+        depth = cluster.plane._metrics.gauge("workqueue_depth", "", ("name",))
+        return {name for (name,) in depth._metrics}
 
     async with memory_cluster(controllers=controllers) as cluster:
         await asyncio.sleep(60)

@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from kubeloop.process.metrics.metrics_registry import (
     MetricsRegistry,
     PrometheusCounter,
+    PrometheusFamilies,
     PrometheusGauge,
     PrometheusHistogram,
 )
@@ -71,9 +72,22 @@ def test_wrong_number_of_labels_is_rejected():
 def test_prometheus_client_is_imported_at_the_first_scrape():
     program = (
         "import sys; from kubeloop.process.metrics.process_metrics import *;"
-        "from kubeloop.process.metrics.scheduler_metrics import *; "
-        "registry = new_registry(); PrometheusSchedulerMetrics(registry);"
+        "from kubeloop.process.metrics.metrics_registry import PrometheusFamilies;"
+        "from kubeloop.scheduler.metrics import SchedulerMetrics;"
+        "registry = new_registry(); SchedulerMetrics(PrometheusFamilies(registry));"
         "assert 'prometheus_client' not in sys.modules; list(registry.collect());"
         "assert 'prometheus_client' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_family_of_the_same_name_is_created_once():
+    registry = MetricsRegistry()
+    families = PrometheusFamilies(registry)
+    for _ in range(2):
+        families.counter("c_total", "A counter.", ["one"]).labels("a").inc()
+        families.gauge("g", "A gauge.").labels().set(4)
+        families.histogram("h_seconds", "A histogram.", buckets=BUCKETS).labels().observe(0.5)
+    page = generate_latest(registry).decode()
+    for line in ('c_total{one="a"} 2.0', "g 4.0", "h_seconds_count 2.0"):
+        assert page.count(f"{line}\n") == 1

@@ -12,7 +12,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.points.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from support.scheduling.plugin_cluster import make_pod
 
 POINTS = ("preBind", "bind", "postBind")

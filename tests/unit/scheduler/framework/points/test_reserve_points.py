@@ -14,7 +14,7 @@ from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.framework.points.reserve_points import ReservePoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
-from kubeloop.scheduler.metrics_interface import NO_METRICS
+from kubeloop.scheduler.metrics import NO_METRICS
 from support.scheduling.plugin_cluster import make_pod
 
 WAIT = Status(Code.WAIT)

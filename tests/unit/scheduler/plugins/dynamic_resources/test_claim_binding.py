@@ -20,7 +20,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
-from kubeloop.scheduler.metrics_interface import SchedulerMetrics
+from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugins.dynamic_resources import claim_binding
 from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import DynamicResources
 from support.apiserver.fake_apiserver import FakeApiServer, Write

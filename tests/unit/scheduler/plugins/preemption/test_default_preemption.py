@@ -16,7 +16,7 @@ from kubeloop.scheduler.api.results import unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import NodeToStatus
-from kubeloop.scheduler.metrics_interface import SchedulerMetrics
+from kubeloop.scheduler.metrics import SchedulerMetrics
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -20,7 +20,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.metrics_interface import SchedulerMetrics
+from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugins.volumes.volume_binding import VolumeBinding
 from kubeloop.scheduler.plugins.volumes.volume_claims import ClaimError
 from support.objects.plugin_volumes import make_claim, make_volume

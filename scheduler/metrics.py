@@ -1,83 +1,36 @@
-"""scheduler_* metrics with the names of kube-scheduler. Source: pkg/scheduler/metrics."""
+"""scheduler_* metrics, with the names of kube-scheduler. Source: pkg/scheduler/metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.process.metrics.metrics_registry import (
-    PrometheusCounter,
-    PrometheusGauge,
-    PrometheusHistogram,
-    Registerer,
-)
-from kubeloop.scheduler.metrics_interface import (
-    AttemptResult,
-    BackgroundCall,
-    BindingConditionsResult,
-    CallResult,
-    GroupAttemptResult,
-    SchedulerMetrics,
-    ScrapeTimeMetrics,
-    VolumeStage,
-)
+from kubeloop.kube.metric_families import NO_FAMILIES, MetricFamilies
 
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+AttemptResult = Literal["scheduled", "unschedulable", "error"]
+GroupAttemptResult = Literal["scheduled", "unschedulable", "waiting_on_preemption", "error"]
+CallResult = Literal["success", "error"]
+BackgroundCall = Literal["pod_status_patch", "pod_binding"]
+VolumeStage = Literal["predicate", "assume", "bind"]
+BindingConditionsResult = Literal["success", "failure", "timeout", "error"]
 
 _MAX_ATTEMPTS_LABEL = 16  # label value "16+" from here on
 _PLUGIN_BUCKETS = tuple(0.00001 * 1.5**power for power in range(20))
 
 
-class ScrapeTimeCollector:
-    """scheduler_inflight_events, _unschedulable_pods, _plugin_evaluation_total and _goroutines."""
+class SchedulerMetrics:
+    """Metrics that are counted as they happen. Every method is cheap and never raises. Durations are seconds."""
 
-    def __init__(self, metrics: ScrapeTimeMetrics) -> None:
-        self._metrics = metrics
+    times_extension_points: bool = True
+    """False: extension points and plugins are neither timed nor reported, which saves the clock readings."""
 
-    def collect(self) -> Iterable[Metric]:
-        """Return the metrics that are read from the scheduler at each scrape."""
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+    def __init__(self, families: MetricFamilies = NO_FAMILIES, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> None:
+        def gated(gate: str) -> MetricFamilies:
+            return families if gates.enabled(gate) else NO_FAMILIES
 
-        in_flight = GaugeMetricFamily(
-            "scheduler_inflight_events",
-            "Number of events tracked for pods being scheduled, by event.",
-            labels=["event"],
-        )
-        unschedulable = GaugeMetricFamily(
-            "scheduler_unschedulable_pods",
-            "Number of unschedulable pods by plugin; a pod counts for each plugin that rejected it.",
-            labels=["plugin", "profile"],
-        )
-        evaluations = CounterMetricFamily(
-            "scheduler_plugin_evaluation",
-            "Number of attempts to schedule pods by plugin and extension point (PreFilter, Filter, PreScore, Score).",
-            labels=["plugin", "extension_point", "profile"],
-        )
-        goroutines = GaugeMetricFamily(
-            "scheduler_goroutines", "Number of running tasks, by operation.", labels=["operation"]
-        )
-        for event, count in self._metrics.in_flight_events().items():
-            in_flight.add_metric([event], count)
-        for plugin_profile, count in self._metrics.unschedulable_pods().items():
-            unschedulable.add_metric(plugin_profile, count)
-        for evaluation_labels, count in self._metrics.plugin_evaluations().items():
-            evaluations.add_metric(evaluation_labels, count)
-        goroutines.add_metric(["binding"], self._metrics.bindings_in_flight())
-        return in_flight, unschedulable, evaluations, goroutines
-
-
-class PrometheusSchedulerMetrics(SchedulerMetrics):
-    """The scheduler_* metrics that are counted as they happen."""
-
-    def __init__(self, registry: Registerer, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> None:
-        counter = partial(PrometheusCounter, registry=registry)
-        gauge = partial(PrometheusGauge, registry=registry)
-        histogram = partial(PrometheusHistogram, registry=registry)
+        counter, gauge, histogram = families.counter, families.gauge, families.histogram
         # Without evictions in the background there are no metrics of them.
-        evictions_registry = registry if gates.enabled("SchedulerAsyncPreemption") else None
+        evictions = gated("SchedulerAsyncPreemption")
         self._attempts = counter(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result.",
@@ -93,12 +46,12 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             "scheduler_scheduling_algorithm_duration_seconds",
             "Scheduling algorithm latency in seconds.",
             buckets=_exponential_buckets(0.001, 15),
-        )
+        ).labels()
         self._attempts_of_pod = histogram(
             "scheduler_pod_scheduling_attempts",
             "Number of attempts to successfully schedule a pod.",
             buckets=_exponential_buckets(1, 5),
-        )
+        ).labels()
         self._sli_seconds = histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Latency from a pod entering the scheduling queue to its binding, without gated time.",
@@ -125,42 +78,37 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         )
         self._preemptions = counter(
             "scheduler_preemption_attempts_total", "Total preemption attempts in the cluster till now."
-        )
+        ).labels()
         self._victims = histogram(
             "scheduler_preemption_victims", "Number of selected preemption victims.", buckets=_exponential_buckets(1, 7)
-        )
-        self._evictions = counter(
+        ).labels()
+        self._evictions = evictions.counter(
             "scheduler_preemption_goroutines_execution_total",
             "Number of preemptions whose victims were evicted, by result.",
             ["result"],
-            registry=evictions_registry,
         )
-        self._eviction_seconds = histogram(
+        self._eviction_seconds = evictions.histogram(
             "scheduler_preemption_goroutines_duration_seconds",
             "Duration in seconds of the eviction of a preemption's victims, by result.",
             ["result"],
             buckets=_exponential_buckets(0.01, 20),
-            registry=evictions_registry,
         )
-        calls_registry = registry if gates.enabled("SchedulerAsyncAPICalls") else None
-        self._background_calls = counter(
+        calls = gated("SchedulerAsyncAPICalls")
+        self._background_calls = calls.counter(
             "scheduler_async_api_call_execution_total",
             "Number of API calls in the background, by type and result.",
             ["call_type", "result"],
-            registry=calls_registry,
         )
-        self._background_call_seconds = histogram(
+        self._background_call_seconds = calls.histogram(
             "scheduler_async_api_call_execution_duration_seconds",
             "Duration in seconds of API calls in the background, by type and result.",
             ["call_type", "result"],
             buckets=_exponential_buckets(0.001, 15),
-            registry=calls_registry,
         )
-        self._background_calls_pending = gauge(
+        self._background_calls_pending = calls.gauge(
             "scheduler_pending_async_api_calls",
             "Number of API calls that have not been sent yet, by type.",
             ["call_type"],
-            registry=calls_registry,
         )
         self._volume_failures = counter(
             "scheduler_volume_scheduling_stage_error_total",
@@ -173,53 +121,47 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             ["result"],
             buckets=_exponential_buckets(0.001, 15),
         )
-        self._claims_created = counter(
+        self._claims_created = gated("DRAExtendedResource").counter(
             "scheduler_resourceclaim_creates_total",
             "Number of ResourceClaims creation requests within scheduler.",
             ["status"],
-            registry=registry if gates.enabled("DRAExtendedResource") else None,
         )
-        conditions_registry = registry if gates.enabled("DRADeviceBindingConditions") else None
-        self._condition_allocations = counter(
+        conditions = gated("DRADeviceBindingConditions")
+        self._condition_allocations = conditions.counter(
             "scheduler_dra_bindingconditions_allocations_total",
             "Number of allocations using devices with BindingConditions, per driver and scheduling attempt.",
             ["profile", "driver", "status"],
-            registry=conditions_registry,
         )
-        self._condition_seconds = histogram(
+        self._condition_seconds = conditions.histogram(
             "scheduler_dra_bindingconditions_wait_duration_seconds",
             "Time in seconds spent waiting for BindingConditions to be satisfied during PreBind.",
             ["profile", "driver", "status"],
             buckets=_exponential_buckets(0.1, 14),
-            registry=conditions_registry,
         )
-        groups_registry = registry if gates.enabled("GenericWorkload") else None
-        self._group_attempts = counter(
+        groups = gated("GenericWorkload")
+        self._group_attempts = groups.counter(
             "scheduler_podgroup_schedule_attempts_total",
             "Number of attempts to schedule pod groups, by the result.",
             ["result", "profile"],
-            registry=groups_registry,
         )
-        self._group_attempt_seconds = histogram(
+        self._group_attempt_seconds = groups.histogram(
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
             "Pod group scheduling attempt latency in seconds (scheduling algorithm + binding).",
             ["result", "profile"],
             buckets=_exponential_buckets(0.001, 15),
-            registry=groups_registry,
         )
-        self._group_algorithm_seconds = histogram(
+        self._group_algorithm_seconds = groups.histogram(
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
             "Pod group scheduling algorithm latency in seconds.",
             buckets=_exponential_buckets(0.001, 15),
-            registry=groups_registry,
-        )
+        ).labels()
         self._cache = gauge(
             "scheduler_cache_size", "Number of nodes, pods, and assumed pods in the scheduler cache.", ["type"]
         )
         self._after_flush = counter(
             "scheduler_pod_scheduled_after_flush_total",
             "Number of pods scheduled after a timeout in the unschedulable pods: a missed event or hint.",
-        )
+        ).labels()
         self._hint_seconds = histogram(
             "scheduler_queueing_hint_execution_duration_seconds",
             "Latency for running a queueing hint function of a plugin; one call in ten is measured.",
@@ -244,9 +186,11 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._attempt_seconds.labels(result, profile).observe(seconds)
 
     def algorithm(self, seconds: float) -> None:
+        """seconds: from the snapshot to the chosen node."""
         self._algorithm_seconds.observe(seconds)
 
     def pod_scheduled(self, attempts: int, sli_seconds: float, *, after_flush: bool) -> None:
+        """after_flush: the pod was retried after 5 minutes without event."""
         if after_flush:
             self._after_flush.inc()
         self._attempts_of_pod.observe(attempts)
@@ -276,6 +220,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._victims.observe(count)
 
     def victims_evicted(self, result: CallResult, seconds: float) -> None:
+        """Record one preemption, from its first request to the deletion of its last victim."""
         self._evictions.labels(result).inc()
         self._eviction_seconds.labels(result).observe(seconds)
 
@@ -287,6 +232,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._background_calls_pending.labels(call).set(count)
 
     def volume_stage_failed(self, stage: VolumeStage) -> None:
+        """Count an error; missing volumes are none."""
         self._volume_failures.labels(stage).inc()
 
     def permit_wait(self, result: str, seconds: float) -> None:
@@ -308,6 +254,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._group_attempt_seconds.labels(result, profile).observe(seconds)
 
     def pod_group_algorithm(self, seconds: float) -> None:
+        """seconds: from the snapshot to the chosen nodes."""
         self._group_algorithm_seconds.observe(seconds)
 
     def cache_size(self, *, nodes: int, pods: int, assumed_pods: int) -> None:
@@ -316,6 +263,13 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._cache.labels("assumed_pods").set(assumed_pods)
 
 
+class NoMetrics(SchedulerMetrics):
+    times_extension_points = False
+
+
 def _exponential_buckets(first: float, count: int) -> tuple[float, ...]:
     """Return exponential histogram buckets: `first`, and each next bound twice the previous one."""
     return tuple(first * 2**power for power in range(count))
+
+
+NO_METRICS = NoMetrics()
