@@ -5,7 +5,9 @@ top-level folders of the repository; none of them imports the modules below. The
 
     __main__   entry point of the `kubeloop` command; `python_version` is its first import
     cli        command line: one module per command, and their options
-    testing    clusters inside tests, pytest plugin; cli and testing do not import each other
+    planning   `kubeloop plan`
+    recording  recordings of clusters: format, `kubeloop record`, readers
+    testing    clusters inside tests, pytest plugin; recording and testing do not import each other
     process    composition of one process: control plane, HTTP endpoint, metrics, leader election, development cluster
 
 Within `process`, `process.endpoint` imports `process.metrics` and the other modules; `process.metrics` imports none of

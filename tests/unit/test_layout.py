@@ -26,6 +26,11 @@ MAY_IMPORT = {
     "devcluster": {"kube", "cel"},
 }
 
+OWN_FOLDERS = sorted(
+    path.name for path in (ROOT / "kubeloop").iterdir() if (path / "__init__.py").is_file() and not path.is_symlink()
+)
+"""Folders of `kubeloop/` itself."""
+
 # --- packages ---------------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +116,7 @@ def test_wheel_contains_only_kubeloop(tmp_path):
 
 def source_modules() -> Iterator[Path]:
     """Yield the modules with logic: those that define a function with a body."""
-    packages = [(ROOT / "kubeloop" / folder) for folder in ("cli", "process", "testing")]
+    packages = [(ROOT / "kubeloop" / folder) for folder in OWN_FOLDERS]
     packages += [ROOT / package for package in MAY_IMPORT]
     for package in packages:
         for module in sorted(package.rglob("*.py")):
@@ -174,9 +179,7 @@ def test_no_test_module_imports_another():
 def test_public_class_names_are_defined_once():
     """Except the two that users know from Kubernetes and its scheduler framework (docs/decisions.md)."""
     modules: dict[str, list[str]] = {}
-    for folder in [ROOT / "kubeloop" / name for name in ("cli", "process", "testing")] + [
-        ROOT / package for package in MAY_IMPORT
-    ]:
+    for folder in [ROOT / "kubeloop" / name for name in OWN_FOLDERS] + [ROOT / package for package in MAY_IMPORT]:
         for module in folder.rglob("*.py"):
             for node in ast.parse(module.read_text()).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

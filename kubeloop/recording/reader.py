@@ -1,0 +1,259 @@
+"""Reader of a recording: lines to changes.
+
+A recording that was cut off is read up to its last complete line. One that was edited is read as it is, and the finding
+names the lines. Raises UserError, with file and line, for what no reader can continue after.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.user_error import UserError
+from kubeloop.recording.changes import Finding, RecordedChange, key_of
+from kubeloop.recording.gzip_lines import GzipLineReader
+from kubeloop.recording.resources import recorded_resource
+from kubeloop.recording.writer import FORMAT, VERSION, Header
+
+_decode_line = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class RecordingFile:
+    """One recording; a `Recording`. changes() can be called repeatedly, and reads the file each time.
+
+    omitted: resources that are not recorded, with the reason. on_bytes: called with the size of each line.
+    """
+
+    def __init__(self, path: Path, *, on_bytes: Callable[[int], None] = lambda size: None) -> None:
+        """Read the header. Raises UserError."""
+        self.name = str(path)
+        self.findings: list[Finding] = []
+        self.omitted: dict[str, str] = {}
+        self._path = path
+        self._on_bytes = on_bytes
+        self._line = 0
+        self.header = self._read_header()
+        self.start = self._parse_start(self.header.start)
+
+    @property
+    def start_ns(self) -> int:
+        """The time of 0 seconds, in nanoseconds since the epoch."""
+        return round(self.start.timestamp()) * 1_000_000_000 + self.start.microsecond * 1_000
+
+    def changes(self) -> Iterator[RecordedChange]:
+        """Yield the changes. findings and omitted are complete afterwards."""
+        self.findings, self.omitted = [], {}
+        return _Replay(self).run()
+
+    def _read_header(self) -> Header:
+        line = next(self.lines(), b"")
+        try:
+            header = msgspec.json.decode(line, type=Header)
+        except msgspec.DecodeError:
+            header = Header()
+        if header.format != FORMAT:
+            raise UserError(
+                f"{self.name}, line 1: not a recording of kubeloop",
+                hint="kubeloop record writes recordings; manifests are read from .yaml and .json files and folders",
+            )
+        if header.version != VERSION:
+            raise UserError(
+                f"{self.name}, line 1: version {header.version} of the format; this kubeloop reads version {VERSION}",
+                hint=f"use the kubeloop that wrote it ({header.kubeloop or 'unknown'}), or a newer one",
+            )
+        return header
+
+    def _parse_start(self, text: str) -> datetime:
+        try:
+            start = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"the start {text!r} is not a time")
+        return start if start.tzinfo is not None else start.replace(tzinfo=UTC)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines; adds findings at the end. Raises UserError if the file cannot be read."""
+        self._line = 0
+        reader = GzipLineReader(self._path)
+        try:
+            for line in reader:
+                self._line += 1
+                self._on_bytes(len(line))
+                yield line
+        except OSError as error:
+            raise UserError(f"cannot read {self.name}: {error.strerror}", hint="check the path") from None
+        if reader.damage:
+            self.find(reader.damage, "what follows is not part of the result")
+
+    def find(self, problem: str, effect: str, subject: str = "", line: int = 0) -> None:
+        """Add a finding about the current line."""
+        self.findings.append(Finding(f"{self.name}, line {line or self._line}", problem, effect, subject))
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise UserError about the current line."""
+        raise UserError(
+            f"{self.name}, line {self._line or 1}: {problem}",
+            hint="the recording was changed after it was written; take the original",
+        )
+
+    @property
+    def line(self) -> int:
+        """Number of the current line."""
+        return self._line
+
+
+class _Replay:
+    """The state while one recording is read."""
+
+    def __init__(self, recording: RecordingFile) -> None:
+        self._recording = recording
+        self._objects: dict[str, dict[str, JSON]] = {}
+        self._listing: dict[str, set[str]] = {}  # keys of lists that are not complete
+        self._complete: set[str] = set()  # resources of which a list was complete
+        self._unknown: set[str] = set()
+        self._crc, self._crc_line = 0, 1
+        self._seconds = 0.0
+        self._has_ended = False
+
+    def run(self) -> Iterator[RecordedChange]:
+        recording = self._recording
+        lines = recording.lines()
+        self._crc = zlib.crc32(next(lines, b""))
+        for text in lines:
+            try:
+                line = _decode_line(text)
+            except msgspec.DecodeError as error:
+                recording.fail(f"not a line of a recording: {error}")
+            seconds = line.get("t")
+            if not isinstance(seconds, int | float):
+                recording.fail("the line has no time t")
+            if seconds < self._seconds - 60.0:
+                recording.find(f"the time goes back from {self._seconds} s to {seconds} s", "the later time is used")
+            self._seconds = max(self._seconds, float(seconds))
+            if line.get("mark") == "sync":
+                self._check(line)
+                continue
+            self._crc = zlib.crc32(text, self._crc)
+            try:
+                yield from self._changes_of(line)
+            except (KeyError, TypeError, AttributeError) as error:
+                recording.fail(f"incomplete line: {error!r}")
+        if not self._has_ended:
+            recording.find(
+                f"the recording ends at {self._seconds} s without its end mark: it was cut off, or is still written",
+                "the result is that of the time until then",
+            )
+
+    def _check(self, line: JSON) -> None:
+        """Compare the checksum of the lines since the last one."""
+        if line.get("crc") != self._crc:
+            self._recording.find(
+                f"lines {self._crc_line} to {self._recording.line - 1} are not those that were recorded",
+                "the result is that of the changed lines",
+            )
+        self._crc, self._crc_line = 0, self._recording.line + 1
+
+    def _changes_of(self, line: JSON) -> Iterator[RecordedChange]:
+        if (mark := line.get("mark")) is not None:
+            yield from self._mark(mark, line)
+            return
+        resource = line.get("put") or line.get("set") or line.get("del") or line.get("same")
+        if not isinstance(resource, str):
+            self._recording.fail("neither an object nor a mark")
+        if recorded_resource(resource) is None:
+            if resource not in self._unknown:
+                self._unknown.add(resource)
+                self._recording.find(
+                    f"unknown resource {resource}", "its objects are not part of the result", line.get("key", "")
+                )
+            return
+        objects = self._objects.setdefault(resource, {})
+        if "put" in line:
+            obj = line["object"]
+            key = key_of(obj)
+            before = objects.get(key)
+        else:
+            key = line["key"]
+            before = objects.get(key)
+            if before is None:
+                self._recording.find(
+                    "the change is of an object that the recording does not have", "it is left out", f"{resource} {key}"
+                )
+                return
+            if "del" in line:
+                del objects[key]
+                yield self._change("DELETED", resource, key, before)
+                return
+            obj = before if "same" in line else _with_fields(before, line["fields"])
+        objects[key] = obj
+        listing = self._listing.get(resource)
+        if listing is not None:
+            listing.add(key)
+        if before is not None and before["metadata"].get("uid") != obj["metadata"].get("uid"):
+            yield self._change("DELETED", resource, key, before)
+            before = None
+        if before is None:
+            yield self._change("ADDED", resource, key, obj, initial=resource not in self._complete)
+        elif obj != before:
+            yield self._change("MODIFIED", resource, key, obj, before)
+
+    def _mark(self, mark: str, line: JSON) -> Iterator[RecordedChange]:
+        recording = self._recording
+        match mark:
+            case "list":
+                self._listing[line["resource"]] = set()
+            case "listed":
+                resource = line["resource"]
+                listed, objects = self._listing.pop(resource, set()), self._objects.get(resource, {})
+                for key in [key for key in objects if key not in listed]:
+                    yield self._change("DELETED", resource, key, objects.pop(key))
+                self._complete.add(resource)
+                yield self._change("LISTED", resource)
+            case "gap":
+                recording.find(
+                    f"changes between {line['since']} s and {self._seconds} s are missing (410 Gone)",
+                    "objects that existed only between are not part of the result",
+                    line["resource"],
+                )
+                yield self._change("GAP", line["resource"])
+            case "restart":
+                recording.find(
+                    "the recorder was restarted",
+                    f"changes before {self._seconds} s that the next list does not show are not part of the result",
+                )
+                self._has_ended = False
+                yield self._change("RESTART")
+            case "omitted":
+                resource, reason = line["resource"], line.get("reason", "")
+                recording.omitted[resource] = reason
+                recording.find(f"not recorded: {reason}", _effect_of_omission(resource), resource)
+            case "end":
+                self._has_ended = True
+            case _:
+                recording.find(f"unknown mark {mark!r}", "it is left out")
+
+    def _change(
+        self,
+        type_: Any,
+        resource: str = "",
+        key: str = "",
+        obj: JSON | None = None,
+        before: JSON | None = None,
+        *,
+        initial: bool = False,
+    ) -> RecordedChange:
+        return RecordedChange(self._seconds, type_, resource, key, obj, before, initial)
+
+
+def _with_fields(obj: JSON, fields: JSON) -> JSON:
+    """Return the object with these top-level fields; null removes one."""
+    return {name: value for name, value in {**obj, **fields}.items() if value is not None}
+
+
+def _effect_of_omission(resource: str) -> str:
+    return f"the result is that of a cluster without {resource}"

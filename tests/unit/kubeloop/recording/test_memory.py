@@ -1,0 +1,21 @@
+"""kubeloop/recording/memory.py: a cluster that is larger than memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.kube.user_error import UserError
+from kubeloop.recording.memory import MEMORY_PER_BYTE, MemoryLimit, available_memory
+
+
+def test_cluster_larger_than_memory_is_refused_with_its_file():
+    limit = MemoryLimit("day.kubeloop", available=MEMORY_PER_BYTE * 1_000)
+    limit.add(600)
+    limit.release(500)
+    limit.add(900)
+    with pytest.raises(UserError, match=r"day\.kubeloop: the cluster is larger than memory"):
+        limit.add(1)
+
+
+def test_available_memory_is_positive_and_at_most_that_of_the_machine():
+    assert 0 < available_memory() < 1 << 50
