@@ -144,7 +144,7 @@ class PodSubresources:
             one, other = (f"[{' '.join(values)}]" for values in (query_dry_run, body_dry_run))
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
         await self._dynamic_admission.check(context, "CREATE", body.obj, None)
-        self._evictor.evict(
+        await self._evictor.evict(
             get_served_resource(PODS), info.name, info.namespace, {**options, "dryRun": body_dry_run or query_dry_run}
         )
         return encode_response(201, _CREATED, output)

@@ -36,7 +36,7 @@ from kubeloop.devcluster.handlers.reading.reads import ObjectReader
 from kubeloop.devcluster.handlers.reading.watch import WatchSettings
 from kubeloop.devcluster.handlers.subresources.scale import patch_scale, read_scale, update_scale
 from kubeloop.devcluster.handlers.writing.create_update import ObjectWriter, check_version, set_namespace
-from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter, deletion_warnings
+from kubeloop.devcluster.handlers.writing.delete import Deletion, ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.handlers.writing.delete_options import read_delete_options
 from kubeloop.devcluster.handlers.writing.patch import (
     APPLY,
@@ -309,9 +309,9 @@ class Rest:
         deleted = await self._delete_object(context, object_key(context.info.namespace, context.info.name), options)
         if deleted is None:
             raise errors.not_found(target.resource, context.info.name)
-        obj, gone = deleted
-        if not gone or target.return_deleted_object:
-            accepted = not gone and options.orphan_dependents is False
+        obj = deleted.object
+        if not deleted.is_removed or target.return_deleted_object:
+            accepted = not deleted.is_removed and options.orphan_dependents is False
             return object_response(context, 202 if accepted else 200, obj, output=output)
         resource = target.resource
         details: JSON = {"name": context.info.name}
@@ -320,20 +320,29 @@ class Rest:
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
         return encode_response(200, {**_SUCCESS, "details": details}, output)
 
-    async def _delete_object(
-        self, context: RequestContext, key: str, options: DeleteOptions
-    ) -> tuple[JSON, bool] | None:
-        """Delete an object; return its current form and True if it is removed, or None if there is none."""
+    async def _delete_object(self, context: RequestContext, key: str, options: DeleteOptions) -> Deletion | None:
+        """Delete an object, or begin to. Returns None if there is none."""
         target = context.info.served
-        table = self._store.table(target.resource)
+        served, table = storage_version_of(target), self._store.table(target.resource)
+        marked: JSON | None = None
         while (before := table.get(key)) is not None:
+            if marked is not None and before.object["metadata"]["uid"] != marked["metadata"]["uid"]:
+                break
             if self._dynamic_admission.apply_to(context):
-                await self._deleter.check_admission(context, self._dynamic_admission, before, options)
+                is_removal = marked is not None
+                await self._deleter.check_admission(
+                    context, self._dynamic_admission, before, options, is_removal=is_removal
+                )
             if target.crd_version is not None:  # an object that cannot be converted is not deleted
                 await prepare_conversions(target, [before.object])
-            if table.get(key) is before:
-                return self._deleter.delete(storage_version_of(target), before, options)
-        return None
+            if table.get(key) is not before:
+                continue
+            deletion = self._deleter.delete(served, before, options)
+            if deletion.removal is None:
+                return deletion
+            marked, options = deletion.object, deletion.removal
+            await self._deleter.until_mark_is_seen(served, before)
+        return None if marked is None else Deletion(marked, True)  # removed by another request
 
     async def _delete_collection(self, context: RequestContext) -> Response:
         request, target = context.request, context.info.served

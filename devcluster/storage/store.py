@@ -310,6 +310,11 @@ class Table:
 
         return unsubscribe
 
+    @property
+    def is_watched(self) -> bool:
+        """True if changes are received by a watch or a part of the server."""
+        return bool(self._subscribers)
+
     def compact(self, before_seconds: float) -> None:
         """Drop changes made before that time of the store's clock, except the latest ones."""
         while len(self._changes) > _MIN_CHANGES and self._changes[0].seconds < before_seconds:

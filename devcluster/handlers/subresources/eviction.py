@@ -18,7 +18,7 @@ from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter
 from kubeloop.devcluster.handlers.writing.delete_options import check_delete_options, unchecked_options
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.storage.store import ObjectStore, StoredObject
+from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, object_key
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
@@ -37,14 +37,14 @@ class PodEvictor:
         self._deleter = deleter
         self._clock = clock
 
-    def evict(self, served: ServedResource, name: str, namespace: str, options_document: JSON) -> None:
+    async def evict(self, served: ServedResource, name: str, namespace: str, options_document: JSON) -> None:
         """Delete a pod if its PodDisruptionBudget allows it. Raises StatusError 404, 409, 422, 429, 500.
 
         options_document: metav1.DeleteOptions. Its values are validated after the budget has counted the eviction, as
         in Kubernetes.
         """
-        before = self._store.table(PODS).get(f"{namespace}/{name}")
-        if before is None:
+        table, key = self._store.table(PODS), object_key(namespace, name)
+        if (before := table.get(key)) is None:
             raise errors.not_found(PODS, name)
         options = unchecked_options(options_document)
         pod = before.object
@@ -59,7 +59,10 @@ class PodEvictor:
             if options.precondition_resource_version is not None:  # the server's own update must not violate it
                 options = replace(options, precondition_resource_version=before.object["metadata"]["resourceVersion"])
         check_delete_options(options_document)
-        self._deleter.delete(served, before, options)
+        if (removal := self._deleter.delete(served, before, options).removal) is not None:
+            await self._deleter.until_mark_is_seen(served, before)
+            if (marked := table.get(key)) is not None and marked.object["metadata"]["uid"] == pod["metadata"]["uid"]:
+                self._deleter.delete(served, marked, removal)
 
     def _mark_disrupted(self, before: StoredObject) -> StoredObject:
         """Set the condition DisruptionTarget, so that controllers see why the pod is deleted."""

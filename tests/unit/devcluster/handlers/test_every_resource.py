@@ -217,7 +217,7 @@ async def test_every_kind_supports_all_verbs(served: ServedResource, api: InProc
     assert owners == {("tests", "Update"), ("me", "Apply")}
     assert all(entry["apiVersion"] == sent["apiVersion"] for entry in applied["metadata"]["managedFields"])
 
-    api.succeed("DELETE", path)
+    assert (await api.handle("DELETE", path))[0] in (200, 202)
     if api("GET", path)[0] == 200:  # a finalizer delays the deletion
         assert served.resource.kind in PROTECTED or served.dependents == "orphaned"
         return

@@ -9,6 +9,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.api.slow_work import start
 from kubeloop.devcluster.handlers.subresources.eviction import PodEvictor
 from kubeloop.devcluster.handlers.writing.delete import ObjectDeleter
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -34,7 +35,7 @@ class Eviction:
             self.store.create(POD_DISRUPTION_BUDGETS, {**budget, "spec": spec, "status": status})
 
     def evict(self, name: str = "p", **options: Any) -> None:
-        self._evictor.evict(get_served_resource(PODS), name, "ns", options)
+        assert start(self._evictor.evict(get_served_resource(PODS), name, "ns", options)) is None  # without waiting
 
     @property
     def pod(self) -> JSON:

@@ -30,8 +30,12 @@ class Deletion:
         self.store.create(resource, {**obj, "metadata": {**metadata, **obj.get("metadata", {})}})
 
     def delete(self, **options: Any) -> tuple[JSON, bool]:
-        (stored,) = self.store.table(self._resource).list()
-        return self._deleter.delete(get_served_resource(self._resource), stored, DeleteOptions(**options))
+        """Delete the object by one or two writes; return its last form and True if it is removed."""
+        removal: DeleteOptions | None = DeleteOptions(**options)
+        while removal is not None:
+            (stored,) = self.store.table(self._resource).list()
+            obj, is_removed, removal = self._deleter.delete(get_served_resource(self._resource), stored, removal)
+        return obj, is_removed
 
     @property
     def remaining(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from support.apiserver.api_requests import InProcessApi
+from kubeloop.devcluster.api.request import Response
+from support.apiserver.api_requests import InProcessApi, request
 
 JSON = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"
@@ -113,6 +115,48 @@ async def test_terminating_pod_only_accepts_shorter_grace_period(api: InProcessA
     shortened = api("DELETE", f"{pod}?gracePeriodSeconds=5&propagationPolicy=Foreground")[1]["metadata"]
     assert (shortened["deletionGracePeriodSeconds"], shortened["finalizers"]) == (5, ["foregroundDeletion"])
     assert api("DELETE", f"{pod}?propagationPolicy=Orphan")[1]["metadata"]["finalizers"] == ["foregroundDeletion"]
+
+
+def deletion_requests(pod: str) -> dict[str, tuple[str, str, Any]]:
+    """Return the requests that delete a pod, which is on no node."""
+    return {
+        "delete": ("DELETE", pod, None),
+        "deletecollection": ("DELETE", f"{NAMESPACE}/pods?labelSelector=a%3Db", None),
+        "eviction": ("POST", f"{pod}/eviction", {"metadata": {"name": "p"}}),
+    }
+
+
+def begin_deletion(api: InProcessApi, verb: str) -> tuple[str, Callable[[], Awaitable[Response]]]:
+    """Begin to delete a watched pod; return its path and the rest of the request, which has to wait."""
+    pod = create_pod(api, "p")
+    api.succeed("GET", f"{NAMESPACE}/pods?watch=1")
+    pending = api.server.respond(request(*deletion_requests(pod)[verb]))
+    assert not isinstance(pending, Response)
+    return pod, pending
+
+
+@pytest.mark.parametrize("verb", deletion_requests(""))
+async def test_client_can_read_mark_of_watched_pod_before_removal(api: InProcessApi, verb: str):
+    pod, pending = begin_deletion(api, verb)
+    assert api.succeed("GET", pod)["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert (await pending()).status in (200, 201)
+    assert api("GET", pod)[0] == 404
+
+
+@pytest.mark.parametrize("verb", deletion_requests(""))
+async def test_deletion_spares_pod_that_replaced_the_marked_one(api: InProcessApi, verb: str):
+    pod, pending = begin_deletion(api, verb)
+    assert api("DELETE", pod)[0] == 200  # removes the marked pod
+    create_pod(api, "p")
+    assert (await pending()).status in (200, 201)
+    assert "deletionTimestamp" not in api.succeed("GET", pod)["metadata"]
+
+
+async def test_resource_version_precondition_ignores_the_mark(api: InProcessApi):
+    pod = create_pod(api, "p")
+    version = api.succeed("GET", pod)["metadata"]["resourceVersion"]
+    assert api("DELETE", pod, {"preconditions": {"resourceVersion": version}})[0] == 200
+    assert api("GET", pod)[0] == 404
 
 
 @pytest.mark.parametrize(
