@@ -14,7 +14,7 @@ from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
-from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
+from kubeloop.devcluster.api.served_resources import BY_KIND, BY_PATH, ServedResource
 from kubeloop.devcluster.api.subresources import SUBRESOURCE_KINDS, subresource_kind
 from kubeloop.devcluster.registry.scale import SCALE, scale_of
 from kubeloop.devcluster.serializer.conversion import from_stored, prepare_conversions
@@ -160,6 +160,17 @@ def equivalent_versions(definitions: CustomResources, served: ServedResource) ->
     versions = (version.served for version in definitions.versions())
     name = served.resource.group_resource
     return [other for other in versions if other.resource.group_resource == name and other is not served]
+
+
+def resource_of_kind(definitions: CustomResources, api_version: str, kind: str) -> ServedResource | None:
+    """Return the resource of a kind, None if the server has none."""
+    if (served := BY_KIND.get((api_version, kind))) is not None:
+        return served
+    for version in definitions.versions():
+        resource = version.served.resource
+        if (resource.api_version, resource.kind) == (api_version, kind):
+            return version.served
+    return None
 
 
 def admission_attributes(

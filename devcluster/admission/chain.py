@@ -9,12 +9,12 @@ the strategy of CertificateSigningRequests. Source: plugin/pkg/admission of Kube
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from kubeloop.devcluster.admission import pod_security, resource_quota
-from kubeloop.devcluster.admission.default_plugins import DEFAULT_PLUGINS, WITHOUT_ACCOUNTS
 from kubeloop.devcluster.admission.default_toleration_seconds import DEFAULT_TOLERATION_SECONDS, TolerationSeconds
+from kubeloop.devcluster.admission.plugin_settings import WITHOUT_ACCOUNTS
 from kubeloop.devcluster.admission.pod_topology_labels import add_topology_labels
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request_context import RequestContext
@@ -22,6 +22,7 @@ from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.api.strategy import Strategy, strategy_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
+from kubeloop.devcluster.registry.server_objects import namespace_object, object_template, stamp_object
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
@@ -34,6 +35,8 @@ from kubeloop.kube.objects.resources import (
     RESOURCE_QUOTAS,
     Resource,
 )
+from kubeloop.kube.validation.field_errors import quoted
+from kubeloop.kube.validation.name_checks import dns_label
 
 _SERVED_QUOTAS = get_served_resource(RESOURCE_QUOTAS)
 _API_SERVER = Writer("kube-apiserver")
@@ -42,14 +45,14 @@ _API_SERVER = Writer("kube-apiserver")
 class AdmissionChain:
     """The admission plugins over one store, in kube-apiserver's order, without the policies.
 
-    disabled: names of plugins that do not run.
+    enabled: names of the plugins that run.
     """
 
     def __init__(
         self,
         store: ObjectStore,
         *,
-        disabled: frozenset[str] = WITHOUT_ACCOUNTS,
+        enabled: Collection[str] = WITHOUT_ACCOUNTS,
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
         toleration_seconds: TolerationSeconds = DEFAULT_TOLERATION_SECONDS,
     ) -> None:
@@ -57,12 +60,13 @@ class AdmissionChain:
         self.toleration_seconds = toleration_seconds
         self._counts_extended_resources = gates.enabled("DRAExtendedResource")
         self.gates = gates
-        self.enabled = DEFAULT_PLUGINS.keys() - disabled
+        self.enabled = enabled
+        self._provides_namespaces = "NamespaceAutoProvision" in enabled
         self.copies_topology_labels = "PodTopologyLabels" in self.enabled and gates.enabled(
             "PodTopologyLabelsAdmission"
         )
 
-    # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
+    # --- namespaces ---------------------------------------------------------------------------------------------------
 
     def check_namespace(self, namespace: str) -> JSON:
         """Return the namespace of an object that is written. Raises StatusError 404."""
@@ -71,10 +75,13 @@ class AdmissionChain:
             raise errors.not_found(NAMESPACES, namespace)
         return namespace_object
 
-    def check_namespace_accepts_creates(self, resource: Resource[Any], name: str, namespace: str) -> None:
-        """Raise StatusError 404 or 403 unless objects may be created in the namespace."""
+    def check_namespace_accepts_creates(self, context: RequestContext, name: str) -> None:
+        """Raise StatusError 404 or 403 unless the request may create an object of this name in its namespace."""
+        resource, namespace = context.info.served.resource, context.info.namespace
         if not resource.namespaced:
             return
+        if self._provides_namespaces and not context.dry_run:
+            self._provide_namespace(context, name)
         namespace_object = self.check_namespace(namespace)
         if (
             namespace_object["status"].get("phase") == "Terminating"
@@ -91,6 +98,19 @@ class AdmissionChain:
                 ],
             )
             raise error
+
+    def _provide_namespace(self, context: RequestContext, name: str) -> None:
+        """NamespaceAutoProvision: create the namespace of a create request unless it exists. Raises StatusError 403."""
+        namespace = context.info.namespace
+        if self.store.get(NAMESPACES, "", namespace) is not None:
+            return
+        if problems := dns_label(namespace):
+            text = f"Invalid value: {quoted(namespace)}: {problems[0]}"
+            causes = [errors.cause("FieldValueInvalid", "metadata.name", text)]
+            reason = errors.invalid("", NAMESPACES.kind, namespace, causes).message
+            raise errors.forbidden(context.info.served.resource, name, reason)
+        template = object_template(NAMESPACES, namespace_object(namespace))
+        self.store.create(NAMESPACES, stamp_object(template, context.new_uid(), context.now()))
 
     # --- plugins ------------------------------------------------------------------------------------------------------
 

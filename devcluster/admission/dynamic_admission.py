@@ -1,17 +1,19 @@
 """Dynamic admission of one store: admission policies and webhooks, which users configure by objects.
 
-They are compiled on the first request after they have changed; while there are none, a request checks one flag, and
-nothing else of `policies` and `webhooks` is imported. Order as in kube-apiserver: MutatingAdmissionPolicy,
-MutatingAdmissionWebhook; ValidatingAdmissionPolicy, ValidatingAdmissionWebhook. Source: apiserver
-pkg/admission/reinvocation.go.
+Optional plugins run before them, as they see the same requests. Policies and webhooks are compiled on the first request
+after they have changed; while there are none, a request checks one flag, and nothing else of `policies` and `webhooks`
+is imported. Order as in kube-apiserver: MutatingAdmissionPolicy, MutatingAdmissionWebhook; ValidatingAdmissionPolicy,
+ValidatingAdmissionWebhook. Source: apiserver pkg/admission/reinvocation.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.admission.attributes import CustomResources, Operation, admission_attributes
+from kubeloop.devcluster.admission.optional.plugin import OptionalPlugin
+from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS
 from kubeloop.devcluster.admission.webhooks.webhook_metrics import WebhookMetrics
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import (
@@ -61,12 +63,14 @@ class DynamicAdmission:
         store: ObjectStore,
         definitions: CustomResources,
         client: WebhookClient,
-        disabled: frozenset[str] = frozenset(),
+        enabled: Collection[str] = DEFAULT_PLUGINS,
+        plugins: Sequence[OptionalPlugin] = (),
     ) -> None:
-        """disabled: names of admission plugins that do not run."""
+        """enabled: names of the admission plugins that run. plugins: the optional ones of them."""
         self._store = store
         self._client = client
-        self._disabled = disabled
+        self._enabled = enabled
+        self._plugins = plugins
         self._definitions = definitions
         self._policies: CompiledPolicies | None = None
         self._webhooks: ConfiguredWebhooks | None = None
@@ -88,20 +92,27 @@ class DynamicAdmission:
         self._is_changed = self._changed_webhooks = True
 
     def apply_to(self, context: RequestContext) -> bool:
-        """Return True if policies or webhooks may apply to a request; then check() and mutate() must be called."""
+        """Return True if plugins, policies or webhooks may apply to a request; check() and mutate() must be called."""
+        return self._calls_configured(context) or any(plugin.applies_to(context) for plugin in self._plugins)
+
+    def _calls_configured(self, context: RequestContext) -> bool:
+        """Return True if policies or webhooks may apply to a request."""
         if self._is_changed:
             self._update()
         return self._applies and context.info.served.resource.group_resource not in _EXEMPT_RESOURCES
 
+    def _plugins_for(self, context: RequestContext, operation: Operation) -> Sequence[OptionalPlugin]:
+        return [plugin for plugin in self._plugins if operation in plugin.operations and plugin.applies_to(context)]
+
     def _update(self) -> None:
         """Compile what has changed."""
-        enabled = self._is_enabled
+        enabled = self._enabled
         if self._changed_policies:
             from kubeloop.devcluster.admission.policies.compiled_policies import CompiledPolicies
 
             self._policies = self._policies or CompiledPolicies(self._store, self._definitions)
             self._policies.update(
-                mutates=enabled("MutatingAdmissionPolicy"), validates=enabled("ValidatingAdmissionPolicy")
+                mutates="MutatingAdmissionPolicy" in enabled, validates="ValidatingAdmissionPolicy" in enabled
             )
         if self._changed_webhooks:
             from kubeloop.devcluster.admission.webhooks.configured_webhooks import ConfiguredWebhooks
@@ -110,16 +121,13 @@ class DynamicAdmission:
                 self._store, self._definitions, self._client, self.webhook_metrics
             )
             self._webhooks.update(
-                mutates=enabled("MutatingAdmissionWebhook"), validates=enabled("ValidatingAdmissionWebhook")
+                mutates="MutatingAdmissionWebhook" in enabled, validates="ValidatingAdmissionWebhook" in enabled
             )
         self._is_changed = self._changed_policies = self._changed_webhooks = False
         self._applies = any(
             plugin is not None and bool(plugin.validating or plugin.mutating)
             for plugin in (self._policies, self._webhooks)
         )
-
-    def _is_enabled(self, plugin: str) -> bool:
-        return plugin not in self._disabled
 
     async def check(
         self,
@@ -130,18 +138,24 @@ class DynamicAdmission:
         deletion: DeleteOptions | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Run the validating policies and webhooks on a request. Raises StatusError if one denies it.
+        """Run the validating plugins, policies and webhooks on a request. Raises StatusError if one denies it.
 
         obj: to be stored; old: stored; both in the stored version. grace_seconds: default of the object, if the
-        deletion's options set none. Mutating webhooks are called first for deletions, whose object they cannot change,
-        and for streams to containers, whose options they may change.
+        deletion's options set none. Mutating plugins and webhooks run first for deletions, whose object they cannot
+        change, and for streams to containers, whose options they may change.
         """
-        if not self.apply_to(context):
+        calls_configured, plugins = self._calls_configured(context), self._plugins_for(context, operation)
+        if not (calls_configured or plugins):
             return
-        policies, webhooks = self._policies, self._webhooks
+        policies, webhooks = (self._policies, self._webhooks) if calls_configured else (None, None)
         request = admission_attributes(context, operation, obj, old, deletion, grace_seconds)
-        if operation in ("DELETE", "CONNECT") and webhooks is not None and webhooks.mutating:
-            request = await webhooks.admit_other(context, request)
+        if operation in ("DELETE", "CONNECT"):
+            for plugin in plugins:
+                plugin.admit(request)
+            if webhooks is not None and webhooks.mutating:
+                request = await webhooks.admit_other(context, request)
+        for plugin in plugins:
+            plugin.check(request)
         if policies is not None and policies.validating:
             await policies.check(context, request)
         if webhooks is not None and webhooks.validating:
@@ -155,15 +169,28 @@ class DynamicAdmission:
         old: JSON | None,
         admit: Callable[[], None] = _no_plugins,
     ) -> None:
-        """Run the mutating policies and webhooks on the object of a request, in place. Raises StatusError if one fails.
+        """Run the mutating plugins, policies and webhooks on an object, in place. Raises StatusError if one fails.
 
         obj: what the request writes, for example a Scale. old: the stored object. admit: runs the server's mutating
         plugins on `obj`. If a policy or webhook has changed it, these and those that ask for it run once more.
         """
-        if not self.apply_to(context):
+        plugins = self._plugins_for(context, operation) if self._plugins else ()
+
+        def admit_optional() -> None:
+            if plugins:
+                request = admission_attributes(context, operation, obj, old, None, None)
+                for plugin in plugins:
+                    plugin.admit(request)
+
+        def admit_again() -> None:
+            admit()
+            admit_optional()
+
+        admit_optional()
+        if not self._calls_configured(context):
             return
         metadata, managed_fields = obj["metadata"], obj["metadata"].get("managedFields", [])
-        await self._admit(context, operation, obj, old, admit)
+        await self._admit(context, operation, obj, old, admit_again)
         if metadata.get("managedFields") != managed_fields and (
             problem := managed_fields_problem(metadata.get("managedFields") or [])
         ):

@@ -5,6 +5,7 @@ Source: plugin/pkg/admission/runtimeclass of Kubernetes v1.36.
 
 from __future__ import annotations
 
+from kubeloop.devcluster.admission.tolerations import merge_tolerations
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -66,36 +67,7 @@ def apply_runtime_class(store: ObjectStore, pod: JSON) -> None:
     if selector:
         spec["nodeSelector"] = sorted_map(selector)
     if tolerations := scheduling.get("tolerations"):
-        spec["tolerations"] = _merge_tolerations(spec.get("tolerations", []), tolerations)
-
-
-def _merge_tolerations(first: list[JSON], second: list[JSON]) -> list[JSON]:
-    """Return the tolerations without those that another one covers. Source: pkg/util/tolerations (MergeTolerations)."""
-    tolerations = [*first, *second]
-    merged: list[JSON] = []
-    for i, toleration in enumerate(tolerations):
-        superset = any(_is_superset(other, toleration) for other in merged) or any(
-            _is_superset(other, toleration) and other != toleration for other in tolerations[i + 1 :]
-        )
-        if not superset:
-            merged.append(toleration)
-    return merged
-
-
-def _is_superset(wide: JSON, narrow: JSON) -> bool:
-    if wide == narrow:
-        return True
-    if wide.get("key", "") != narrow.get("key", "") and not (not wide.get("key") and wide.get("operator") == "Exists"):
-        return False
-    if wide.get("effect") and wide.get("effect") != narrow.get("effect"):
-        return False
-    if wide.get("effect") == "NoExecute":
-        seconds = wide.get("tolerationSeconds")
-        if seconds is not None and (narrow.get("tolerationSeconds") is None or narrow["tolerationSeconds"] > seconds):
-            return False
-    if wide.get("operator", "Equal") == "Equal":
-        return narrow.get("operator") == "Equal" and wide.get("value", "") == narrow.get("value", "")
-    return wide.get("operator") == "Exists"
+        spec["tolerations"] = merge_tolerations(spec.get("tolerations", []), tolerations)
 
 
 def check_overhead(store: ObjectStore, pod: JSON) -> None:

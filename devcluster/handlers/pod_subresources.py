@@ -34,7 +34,7 @@ from kubeloop.devcluster.storage.store import ObjectStore, object_key
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
+from kubeloop.kube.objects.resources import PODS, Resource
 
 _BINDING: Resource[JSON] = Resource("", "v1", "Binding", "", True, dict)
 _EVICTION: Resource[JSON] = Resource("policy", "v1", "Eviction", "", True, dict)
@@ -128,7 +128,7 @@ class PodSubresources:
     async def evict(self, context: RequestContext) -> Response:
         request, info = context.request, context.info
         output = negotiate_output(request.headers.get("accept", ""), has_table=False)
-        read_dry_run(request, "CreateOptions")
+        context.dry_run = read_dry_run(request, "CreateOptions")
         body = self._read(context, _EVICTION, also=_EVICTION_VERSIONS)
         self._complete_review(context, _EVICTIONS, body.obj)
         await self._dynamic_admission.mutate(context, "CREATE", body.obj, None)
@@ -157,7 +157,7 @@ class PodSubresources:
             track_create(served, obj, writer_of(context.request), context.now, subresource=subresource)
 
     def _read(self, context: RequestContext, resource: Resource[JSON], also: Sequence[str] = ()) -> Body:
-        """Read a body that is created for a pod and not stored. Raises StatusError 400, 404."""
+        """Read a body that is created for a pod and not stored. Raises StatusError 400, 403, 404."""
         request, info = context.request, context.info
         body = read_object(request, resource, field_validation(request, "CreateOptions"), also)
         metadata = body.obj["metadata"]
@@ -167,6 +167,5 @@ class PodSubresources:
         context.log_request_object(body.obj)
         if (metadata.get("namespace") or info.namespace) != info.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
-        if self._store.table(NAMESPACES).get(info.namespace) is None:
-            raise errors.not_found(NAMESPACES, info.namespace)
+        self._admission.check_namespace_accepts_creates(context, info.name or metadata.get("name", ""))
         return body

@@ -404,11 +404,12 @@ class Rest:
     async def _token_request(self, context: RequestContext) -> Response:
         request, info = context.request, context.info
         output = negotiate_output(request.headers.get("accept", ""), has_table=False)
-        read_dry_run(request, "CreateOptions")
+        context.dry_run = read_dry_run(request, "CreateOptions")
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
         request.warnings += body.warnings
         if (body.obj["metadata"].get("namespace") or info.namespace) != info.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
+        self._writer.admission.check_namespace_accepts_creates(context, info.name)
         default_token_duration(body.obj)
         context.log_request_object(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), context.now, subresource="token")

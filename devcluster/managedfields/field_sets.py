@@ -477,8 +477,8 @@ def changed_fields(value_type: ValueType, old: Any, new: Any) -> Fields | None:
         return None
     is_new = old is _MISSING
     result: Fields = {}
-    if isinstance(new, dict) and not value_type.is_atomic and (is_new or isinstance(old, dict)):
-        before, declared, members = {} if is_new else old, value_type.fields, value_type.members
+    if isinstance(new, dict) and not value_type.is_atomic and (is_new or old is None or isinstance(old, dict)):
+        before, declared, members = {} if is_new else old or {}, value_type.fields, value_type.members
         for name, child in new.items():  # on the path of every write, hence not member()
             below = changed_fields(declared.get(name, members), before.get(name, _MISSING), child)
             if below is not None:

@@ -36,6 +36,16 @@ class ServerObject(msgspec.Struct, frozen=True):
     manager: str = API_SERVER_MANAGER
 
 
+def namespace_object(name: str) -> ServerObject:
+    """Return a namespace as it is created without labels and annotations."""
+    return ServerObject(
+        name,
+        labels={"kubernetes.io/metadata.name": name},
+        strategy_fields={"spec": {"finalizers": ["kubernetes"]}},
+        status={"phase": "Active"},
+    )
+
+
 def object_template(resource: Resource[Any], server_object: ServerObject) -> JSON:
     """Return the object without uid and times."""
     target = get_served_resource(resource)

@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.admission.default_plugins import WITHOUT_ACCOUNTS
 from kubeloop.devcluster.admission.default_toleration_seconds import DEFAULT_TOLERATION_SECONDS, TolerationSeconds
 from kubeloop.devcluster.admission.dynamic_admission import DynamicAdmission
+from kubeloop.devcluster.admission.optional import optional_plugins
+from kubeloop.devcluster.admission.optional.plugin import PluginEnvironment
+from kubeloop.devcluster.admission.plugin_settings import PluginSettings
 from kubeloop.devcluster.aggregation.aggregator import Aggregator
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.authorizer import forbidden, is_privileged
@@ -134,8 +136,8 @@ class ServingSettings(msgspec.Struct, frozen=True):
     kube-apiserver without kube-controller-manager. authority: of the cluster; None: created when it is needed.
     client_ca: authorities whose client certificates are accepted, in PEM, "" for those of root_ca. front_proxy,
     static_tokens, accepts_bootstrap_tokens: see Authenticator. authorization_modes: authorizers in their order.
-    accepts_anonymous: requests without credentials, unless all requests are allowed. disabled_plugins: admission
-    plugins that do not run. service_account_key: file of the key that signs service account tokens, created on first
+    accepts_anonymous: requests without credentials, unless all requests are allowed. admission: the admission
+    plugins. service_account_key: file of the key that signs service account tokens, created on first
     use; None: in the data directory, else in memory. serves_metrics: serve the metrics API for simulated pods.
     resolved_addresses: addresses of Services and other hosts that the server calls, by host. toleration_seconds: of
     default tolerations. disabled_apis: see runtime_config. audit: the audit log, None for none. tokens: of service
@@ -159,7 +161,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     authorization_modes: tuple[str, ...] = DEFAULT_MODES
     accepts_anonymous: bool = True
     service_account_key: Path | None = None
-    disabled_plugins: frozenset[str] = WITHOUT_ACCOUNTS
+    admission: PluginSettings = PluginSettings()
     serves_metrics: bool = False
     resolved_addresses: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
     toleration_seconds: TolerationSeconds = DEFAULT_TOLERATION_SECONDS
@@ -261,13 +263,15 @@ class ApiServer:
         self._webhook_client = WebhookClient(addresses)
         self._aggregator = Aggregator(self.store, clock, addresses, self._front_proxy)
         self._definitions = Definitions(self.store, clock, self._end_watches, self._webhook_client)
-        disabled = settings.disabled_plugins
-        without_gates = () if gates.enabled("MutatingAdmissionPolicy") else ("MutatingAdmissionPolicy",)
+        enabled = settings.admission.plugins
+        if not gates.enabled("MutatingAdmissionPolicy"):
+            enabled -= {"MutatingAdmissionPolicy"}
+        environment = PluginEnvironment(self.store, self._definitions, gates)
         dynamic_admission = self._dynamic_admission = DynamicAdmission(
-            self.store, self._definitions, self._webhook_client, disabled.union(without_gates)
+            self.store, self._definitions, self._webhook_client, enabled, optional_plugins(enabled, environment)
         )
         admission = AdmissionChain(
-            self.store, disabled=disabled, gates=gates, toleration_seconds=settings.toleration_seconds
+            self.store, enabled=enabled, gates=gates, toleration_seconds=settings.toleration_seconds
         )
         streams = ContainerStreams(self.store, settings.container_answers, gates)
         self._rest = Rest(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
-from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
+from kubeloop.devcluster.admission.plugin_settings import KUBEADM_PLUGINS, parse_plugins
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
 from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
@@ -76,7 +76,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         accepts_bootstrap_tokens=cluster.enable_bootstrap_token_auth,
         authorization_modes=parse_authorization_modes(cluster.authorization_mode),
         audit=_audit_log(cluster, supervised=options.supervised),
-        disabled_plugins=parse_disabled_plugins(cluster.disable_admission_plugins),
+        admission=parse_plugins(cluster.enable_admission_plugins, cluster.disable_admission_plugins, KUBEADM_PLUGINS),
         resolved_addresses=parse_addresses(cluster.resolve),
     )
     try:

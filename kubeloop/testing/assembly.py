@@ -54,7 +54,7 @@ async def run_api_server(
         authority=authority,
         front_proxy=None if authority is None else FrontProxySettings(),
         authorization_modes=options.authorization_modes(),
-        disabled_plugins=options.parsed_disabled_plugins(),
+        admission=options.admission_plugins(),
         resolved_addresses=options.resolved_addresses(),
         serves_metrics=nodes.every_node,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
-from kubeloop.devcluster.admission.default_plugins import parse_disabled_plugins
+from kubeloop.devcluster.admission.plugin_settings import KUBEADM_PLUGINS, PluginSettings, parse_plugins
 from kubeloop.devcluster.authorization.mode_names import DEFAULT_MODES, parse_authorization_modes
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 from kubeloop.kube.user_error import UserError, read_text
@@ -46,8 +46,8 @@ class Options(TypedDict, total=False):
       --faults`, or as a mapping; in a `memory_cluster` also into those of its controllers.
     gang_scheduling: True enables gang scheduling, as `kubeloop up --gang-scheduling` does.
     feature_gates: values of feature gates, as for `kubeloop up --feature-gates`, or as a mapping of names to booleans.
-    disable_admission_plugins: comma-separated names or a sequence of names, as for `kubeloop up
-      --disable-admission-plugins`.
+    enable_admission_plugins, disable_admission_plugins: comma-separated names or sequences of names, as for
+      `kubeloop up --enable-admission-plugins` and `--disable-admission-plugins`.
     authorization_mode: comma-separated names of authorizers or a sequence of names, as for `kubeloop up
       --authorization-mode` (Node,RBAC).
     resolve: local addresses of Services, "NAME.NAMESPACE.svc=HOST:PORT", comma-separated or a sequence, as for
@@ -74,6 +74,7 @@ class Options(TypedDict, total=False):
     faults: str | Mapping[str, float]
     gang_scheduling: bool
     feature_gates: str | Mapping[str, bool]
+    enable_admission_plugins: str | Sequence[str]
     disable_admission_plugins: str | Sequence[str]
     authorization_mode: str | Sequence[str]
     resolve: str | Sequence[str]
@@ -102,6 +103,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     faults: str = ""
     gang_scheduling: bool = False
     feature_gates: str = ""
+    enable_admission_plugins: str = ""
     disable_admission_plugins: str = ""
     authorization_mode: str = ",".join(DEFAULT_MODES)
     resolve: str = ""
@@ -157,9 +159,9 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Return the feature gates. Raises UserError."""
         return FeatureGates.parse([gang_scheduling_text() if self.gang_scheduling else "", self.feature_gates])
 
-    def parsed_disabled_plugins(self) -> frozenset[str]:
-        """Return the admission plugins that do not run. Raises UserError."""
-        return parse_disabled_plugins([self.disable_admission_plugins])
+    def admission_plugins(self) -> PluginSettings:
+        """Return the admission plugins. Raises UserError."""
+        return parse_plugins([self.enable_admission_plugins], [self.disable_admission_plugins], KUBEADM_PLUGINS)
 
     def resolved_addresses(self) -> dict[str, tuple[str, int]]:
         """Return the local addresses of Services, by host. Raises UserError."""
@@ -191,7 +193,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
             raise UserError(f"a cluster has no option '{name}'", hint=hint)
     if "scheduler_config" in changes:
         changes["scheduler_config"] = _configuration_text(changes["scheduler_config"])
-    for name in ("controllers", "missing_images", "disable_admission_plugins", "authorization_mode", "resolve"):
+    for name in _LISTS:
         if not isinstance(changes.get(name, ""), str):
             changes[name] = ",".join(changes[name])
     if isinstance(faults := changes.get("faults"), Mapping):
@@ -217,10 +219,16 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
             raise UserError(f"cluster option {name}: must be at least {minimum}", hint="for example nodes=3")
     options.parsed_feature_gates()  # raises UserError
     options.service_range()  # raises UserError
-    options.parsed_disabled_plugins()
+    options.admission_plugins()
     options.authorization_modes()
     options.resolved_addresses()
     return options
+
+
+_LISTS = (
+    "controllers", "missing_images", "enable_admission_plugins", "disable_admission_plugins", "authorization_mode",
+    "resolve",
+)  # fmt: skip
 
 
 def _configuration_text(value: str | Path | Mapping[str, Any]) -> str:

@@ -42,6 +42,7 @@ OPTIONS = {
     "faults": "Faults to inject: error=0.02,throttle=0.02,conflict=0.02,drop-watch=0.05,latency=0.1.",
     "gang_scheduling": "Enable gang scheduling, as kubeloop up --gang-scheduling does: true or false (false).",
     "feature_gates": "Feature gates to set: NAME=true,NAME=false.",
+    "enable_admission_plugins": "Comma-separated list of further admission plugins that run.",
     "disable_admission_plugins": "Comma-separated list of admission plugins that do not run.",
     "authorization_mode": "Comma-separated list of authorizers, such as AlwaysAllow (Node,RBAC).",
     "resolve": "Comma-separated local addresses of Services: NAME.NAMESPACE.svc=HOST:PORT.",

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
+from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, PluginSettings
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.feature_gates import GATES, FeatureGates
@@ -218,7 +219,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
 
 def own_api(gates: dict[str, bool], data: DataDirectory | None = None) -> InProcessApi:
     """Return a server that has the plugin ServiceAccount and the accounts "default", as real_apiserver()."""
-    settings = ServingSettings(feature_gates=FeatureGates(gates), disabled_plugins=frozenset())
+    settings = ServingSettings(feature_gates=FeatureGates(gates), admission=PluginSettings(frozenset(DEFAULT_PLUGINS)))
     api = InProcessApi(settings=settings, data_directory=data)
     create_accounts(api.server)
     return api

@@ -13,6 +13,7 @@ from kubeloop.devcluster.admission.attributes import (
     admission_attributes,
     equivalent_versions,
     hidden_until_stored,
+    resource_of_kind,
     store_changes,
 )
 from kubeloop.devcluster.admission.policies.matcher import Matcher
@@ -21,7 +22,6 @@ from kubeloop.devcluster.admission.policies.policy_dispatcher import CompiledPol
 from kubeloop.devcluster.admission.policies.validating_admission_policy import ValidatingPolicy, validate
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import (
-    BY_KIND,
     MUTATING_ADMISSION_POLICIES,
     MUTATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_ADMISSION_POLICIES,
@@ -103,11 +103,5 @@ class CompiledPolicies:
         return outcome
 
     def _param_resource(self, api_version: str, kind: str) -> ServedResource | None:
-        served = BY_KIND.get((api_version, kind))
-        if served is not None:
-            return served if served.is_stored else None
-        for version in self._definitions.versions():
-            resource = version.served.resource
-            if (resource.api_version, resource.kind) == (api_version, kind):
-                return version.served
-        return None
+        served = resource_of_kind(self._definitions, api_version, kind)
+        return served if served is not None and served.is_stored else None

@@ -75,7 +75,7 @@ class ObjectWriter:
         self._gates = gates
         self._fields = DisabledFields(gates)
         self._error_list = error_list_type(gates)
-        self._admission = admission
+        self.admission = admission
         self.dynamic_admission = dynamic_admission
         self._allocators = allocators
 
@@ -96,8 +96,8 @@ class ObjectWriter:
         if metadata.get("resourceVersion") and not context.dry_run:
             raise errors.internal("resourceVersion should not be set on objects to be created")
         set_namespace(served, metadata, namespace)
-        self._admission.check_namespace_accepts_creates(
-            resource, metadata.get("name") or metadata.get("generateName", ""), namespace
+        self.admission.check_namespace_accepts_creates(
+            context, metadata.get("name") or metadata.get("generateName", "")
         )
         for name in _SET_BY_SERVER:
             metadata.pop(name, None)
@@ -107,7 +107,7 @@ class ObjectWriter:
         metadata["uid"] = context.new_uid()
         metadata["creationTimestamp"] = context.now()
         if strategy.admit_create is not None:
-            strategy.admit_create(self._admission, context, obj)
+            strategy.admit_create(self.admission, context, obj)
         is_admitted = self.dynamic_admission.apply_to(context)
         if is_admitted:
             await self._mutate(context, strategy, obj)
@@ -129,16 +129,16 @@ class ObjectWriter:
         warnings += write_warnings(strategy, obj)
         if context.request.method != "POST":
             _authorize_create(context)
-        self._admission.check_create(strategy, context, obj)
+        self.admission.check_create(strategy, context, obj)
         if is_admitted:
             await self.dynamic_admission.check(context, "CREATE", obj, None)
         if crd_version is not None:
             await crd_version.prepare_write(context, obj)
         if self._store.revision != revision:
-            self._admission.check_namespace_accepts_creates(resource, metadata["name"], namespace)
+            self.admission.check_namespace_accepts_creates(context, metadata["name"])
             if allocator is not None and not context.dry_run and allocator.are_taken(obj):
                 raise Outdated  # the object has waited for slow work
-        with self._admission.charge_quota(context, resource, obj):
+        with self.admission.charge_quota(context, resource, obj):
             table = self._store.table(resource)
             key = object_key(namespace if resource.namespaced else "", metadata["name"])
             if (present := table.get(key)) is not None:
@@ -171,14 +171,14 @@ class ObjectWriter:
         revision = self._store.revision
         metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
         if resource.namespaced:
-            self._admission.check_namespace(namespace)
+            self.admission.check_namespace(namespace)
         _check_precondition(info.served, metadata, old, patched=patched)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
             track_update(served, obj, old, writer, context.now, subresource=subresource)
         preparation.drop_empty_lists(served, obj)
         if strategy.admit_update is not None and not subresource:
-            strategy.admit_update(self._admission, obj, old)
+            strategy.admit_update(self.admission, obj, old)
         is_admitted = self.dynamic_admission.apply_to(context)
         if is_admitted and subresource != "scale":
             await self._mutate(context, strategy, obj, old)
@@ -199,7 +199,7 @@ class ObjectWriter:
         if strategy.default_on_read is not None:
             strategy.default_on_read(obj)
         context.request.warnings += write_warnings(strategy, obj, old, subresource=subresource)
-        self._admission.check_update(strategy, context, obj, old)
+        self.admission.check_update(strategy, context, obj, old)
         if is_admitted:
             await self.dynamic_admission.check(context, "UPDATE", obj, old)
         if crd_version is not None:
@@ -216,7 +216,7 @@ class ObjectWriter:
             and allocator.are_taken(obj)
         ):
             raise Outdated
-        with self._admission.charge_quota(context, resource, obj, old):
+        with self.admission.charge_quota(context, resource, obj, old):
             return _replace(served, table, before, obj, dry_run=context.dry_run)
 
     def _write(self, context: RequestContext, writer: Writer) -> Write:
@@ -257,9 +257,9 @@ class ObjectWriter:
         def admit() -> None:
             if old is None:
                 if strategy.admit_create is not None:
-                    strategy.admit_create(self._admission, context, obj)
+                    strategy.admit_create(self.admission, context, obj)
             elif strategy.admit_update is not None and not context.info.subresource:
-                strategy.admit_update(self._admission, obj, old)
+                strategy.admit_update(self.admission, obj, old)
 
         await self.dynamic_admission.mutate(context, "CREATE" if old is None else "UPDATE", obj, old, admit)
 

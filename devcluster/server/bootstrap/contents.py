@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.devcluster.admission.priority import SYSTEM_PRIORITY_CLASSES
 from kubeloop.devcluster.api.served_resources import all_api_gates, api_gates, group_versions
-from kubeloop.devcluster.registry.server_objects import ServerObject, with_applied_rules
+from kubeloop.devcluster.registry.server_objects import ServerObject, namespace_object, with_applied_rules
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
@@ -47,9 +47,7 @@ class Identity:
 
 def namespaces() -> Iterator[ServerObject]:
     for name in SYSTEM_NAMESPACES:
-        strategy_fields: JSON = {"spec": {"finalizers": ["kubernetes"]}}
-        labels = {"kubernetes.io/metadata.name": name}
-        yield ServerObject(name, labels=labels, strategy_fields=strategy_fields, status={"phase": "Active"})
+        yield namespace_object(name)
 
 
 _CRITICAL = {

@@ -270,6 +270,13 @@ class DevClusterOptions(CommandOptions):
         "File of the devices that nodes publish as ResourceSlices (docs/devices.md).", default=None, type=FILE
     )
     service_cluster_ip_range: str = option("Address range of Services.", default="10.0.0.0/24", metavar="RANGE")
+    enable_admission_plugins: tuple[str, ...] = option(
+        "Comma-separated list of admission plugins that run in addition to those that run by default and"
+        " NodeRestriction, such as AlwaysPullImages. May be repeated.",
+        default=(),
+        multiple=True,
+        metavar="NAMES",
+    )
     disable_admission_plugins: tuple[str, ...] = option(
         "Comma-separated list of admission plugins that do not run, such as ServiceAccount. May be repeated.",
         default=(),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kubeloop.devcluster.admission.plugin_settings import PluginSettings
 from kubeloop.devcluster.api.errors import NotDurable
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
@@ -49,7 +50,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     "" for that of the cluster. front_proxy, static_tokens, accepts_bootstrap_tokens: see Authenticator.
     certificate_authority: file of the cluster's own. authorization_modes: authorizers in their order. audit: see
     ServingSettings.
-    disabled_plugins: admission plugins that do not run. resolved_addresses: those of --resolve, by host.
+    admission: the admission plugins. resolved_addresses: those of --resolve, by host.
     """
 
     port: int
@@ -70,7 +71,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     certificate_authority: Path
     authorization_modes: tuple[str, ...]
     audit: AuditLog | None
-    disabled_plugins: frozenset[str]
+    admission: PluginSettings
     resolved_addresses: dict[str, tuple[str, int]]
 
 
@@ -126,7 +127,7 @@ async def _serve_on(
             service_account_key=server.service_account_key,
             authorization_modes=server.authorization_modes,
             audit=server.audit,
-            disabled_plugins=server.disabled_plugins,
+            admission=server.admission,
             resolved_addresses=server.resolved_addresses,
             serves_metrics=settings.every_node,
         ),

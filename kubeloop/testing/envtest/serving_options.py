@@ -13,8 +13,8 @@ import msgspec
 from cryptography import x509
 
 from kubeloop import KUBERNETES_VERSION
-from kubeloop.devcluster.admission.default_plugins import check_enabled_plugins, parse_disabled_plugins
 from kubeloop.devcluster.admission.default_toleration_seconds import TolerationSeconds
+from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, parse_plugins
 from kubeloop.devcluster.api.runtime_config import disabled_apis
 from kubeloop.devcluster.audit.log_file import AuditLog, Rotation
 from kubeloop.devcluster.audit.policy import read_policy
@@ -191,7 +191,6 @@ class ServingOptions:
         if not (ip_address(advertised).is_loopback or ip_address(advertised).is_unspecified):
             identity = Identity(identity.name, advertised, port)
         tokens = flags.text("token-auth-file")
-        check_enabled_plugins(flags.all_texts("enable-admission-plugins"))
         settings = ServingSettings(
             compaction_seconds=self._seconds("etcd-compaction-interval") or _FOREVER_SECONDS,
             event_seconds=self._seconds("event-ttl"),
@@ -203,7 +202,11 @@ class ServingOptions:
             authorization_modes=parse_authorization_modes(flags.text("authorization-mode")),
             accepts_anonymous=flags.boolean("anonymous-auth"),
             accepts_bootstrap_tokens=flags.boolean("enable-bootstrap-token-auth"),
-            disabled_plugins=parse_disabled_plugins(flags.all_texts("disable-admission-plugins")),
+            admission=parse_plugins(
+                flags.all_texts("enable-admission-plugins"),
+                flags.all_texts("disable-admission-plugins"),
+                frozenset(DEFAULT_PLUGINS),
+            ),
             toleration_seconds=TolerationSeconds(
                 self._integer("default-not-ready-toleration-seconds"),
                 self._integer("default-unreachable-toleration-seconds"),

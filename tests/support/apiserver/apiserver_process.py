@@ -25,11 +25,14 @@ def apiserver_command(folder: Path, *flags: str) -> list[str]:
 
 
 def bare_apiserver_command(
-    folder: Path, feature_gates: str = "", authorization_modes: str = "AlwaysAllow"
+    folder: Path, feature_gates: str = "", authorization_modes: str = "AlwaysAllow", plugins: str = ""
 ) -> list[str]:
-    """Return the command of an API server without nodes and controllers, see `bare_apiserver`."""
+    """Return the command of an API server without nodes and controllers, see `bare_apiserver`.
+
+    plugins: comma-separated admission plugins that run in addition to the default ones.
+    """
     script = Path(__file__).with_name("bare_apiserver.py")
-    return [sys.executable, str(script), str(folder), feature_gates, authorization_modes]
+    return [sys.executable, str(script), str(folder), feature_gates, authorization_modes, plugins]
 
 
 @asynccontextmanager

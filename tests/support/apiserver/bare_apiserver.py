@@ -1,8 +1,8 @@
 """The development API server as a program, without nodes and controllers: what kube-apiserver is alone.
 
 For comparisons with kube-apiserver, which must not see the writes of controllers. Usage: bare_apiserver.py FOLDER
-FEATURE_GATES AUTHORIZATION_MODES; it writes FOLDER/kubeconfig and prints its URL when it serves. The token is
-$KUBELOOP_TOKEN.
+FEATURE_GATES AUTHORIZATION_MODES ADMISSION_PLUGINS; it writes FOLDER/kubeconfig and prints its URL when it serves. The
+token is $KUBELOOP_TOKEN.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import uuid
 from pathlib import Path
 
+from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, PluginSettings, parse_plugins
 from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
 from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
@@ -28,7 +29,7 @@ from kubeloop.process.development_cluster.kubeconfig_file import write_kubeconfi
 ACCOUNTS_MANAGER = "accounts-of-tests"
 
 
-async def main(folder: Path, gates: FeatureGates, modes: tuple[str, ...]) -> None:
+async def main(folder: Path, gates: FeatureGates, modes: tuple[str, ...], admission: PluginSettings) -> None:
     clock, token = SystemClock(), os.environ["KUBELOOP_TOKEN"]
     listener = listening_socket(0)
     port = listener.getsockname()[1]
@@ -40,7 +41,7 @@ async def main(folder: Path, gates: FeatureGates, modes: tuple[str, ...]) -> Non
     settings = ServingSettings(
         identity=machine_identity(port),
         feature_gates=gates,
-        disabled_plugins=frozenset(),
+        admission=admission,
         authorization_modes=modes,
         client_ca=certificate.authority.certificate_pem,
     )
@@ -68,4 +69,6 @@ def create_accounts(api: ApiServer) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), FeatureGates.parse([sys.argv[2]]), parse_authorization_modes(sys.argv[3])))
+    _, folder, gates, modes, plugins = sys.argv
+    admission = parse_plugins([plugins], (), frozenset(DEFAULT_PLUGINS))
+    asyncio.run(main(Path(folder), FeatureGates.parse([gates]), parse_authorization_modes(modes), admission))

@@ -150,7 +150,8 @@ class ServerPair(NamedTuple):
 
 @contextmanager
 def server_pair(folder: Path, flags: Mapping[str, str] | None = None, user_agent: str = "") -> Iterator[ServerPair]:
-    """Run both servers. flags: additional ones of kube-apiserver; both have its feature gates and authorizers.
+    """Run both servers. flags: additional ones of kube-apiserver; both have its feature gates, authorizers and
+    enabled admission plugins.
 
     Skips the test if the binaries are not installed. Fails it if the development API server logs a traceback.
     """
@@ -159,10 +160,9 @@ def server_pair(folder: Path, flags: Mapping[str, str] | None = None, user_agent
     gates, modes = flags.get("feature-gates", ""), flags.get("authorization-mode", "AlwaysAllow")
     with (
         real_apiserver(folder / "real", flags=flags) as kubernetes,
-        running_apiserver_sync(bare_apiserver_command(folder, gates, modes)) as (
-            url,
-            read_log,
-        ),
+        running_apiserver_sync(
+            bare_apiserver_command(folder, gates, modes, flags.get("enable-admission-plugins", ""))
+        ) as (url, read_log),
     ):
         tls_context = ssl.create_default_context(cafile=str(kubernetes.ca))
         with (

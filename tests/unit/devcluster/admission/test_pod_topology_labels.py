@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.plugin_settings import WITHOUT_ACCOUNTS, PluginSettings
 from kubeloop.devcluster.admission.pod_topology_labels import add_topology_labels
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -71,7 +72,7 @@ async def test_other_bindings_copy_no_labels(target: JSON, path: str):
     "settings",
     [
         pytest.param({"feature_gates": FeatureGates({"PodTopologyLabelsAdmission": False})}, id="gate"),
-        pytest.param({"disabled_plugins": frozenset({"PodTopologyLabels", "ServiceAccount"})}, id="plugin"),
+        pytest.param({"admission": PluginSettings(WITHOUT_ACCOUNTS - {"PodTopologyLabels"})}, id="plugin"),
     ],
 )
 async def test_disabled_plugin_copies_no_labels(settings: JSON):

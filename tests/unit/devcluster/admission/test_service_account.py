@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, WITHOUT_ACCOUNTS, PluginSettings
 from kubeloop.devcluster.admission.service_account import MIRROR_ANNOTATION
 from kubeloop.devcluster.admission.service_account import TOKEN_MOUNT_PATH as PATH
 from kubeloop.devcluster.server.apiserver import ServingSettings
@@ -22,7 +23,9 @@ ALLOWED = "service account robot does not reference that"
 
 @pytest.fixture
 async def api() -> InProcessApi:
-    return InProcessApi(settings=ServingSettings(root_ca="certificate", disabled_plugins=frozenset()))
+    return InProcessApi(
+        settings=ServingSettings(root_ca="certificate", admission=PluginSettings(frozenset(DEFAULT_PLUGINS)))
+    )
 
 
 def add_account(api: InProcessApi, annotations: JSON | None = None, **fields: Any) -> None:
@@ -83,13 +86,13 @@ async def test_pod_in_a_new_namespace_is_accepted(api: InProcessApi):
 
 
 async def test_pod_needs_the_default_account_where_nothing_creates_it():
-    api = InProcessApi(settings=ServingSettings(disabled_plugins=frozenset()))
+    api = InProcessApi(settings=ServingSettings(admission=PluginSettings(frozenset(DEFAULT_PLUGINS))))
     message = 'error looking up service account default/default: serviceaccount "default" not found'
     assert refusal(api, {}) == message
 
 
 async def test_disabled_plugin_leaves_pods_without_account():
-    api = InProcessApi(settings=ServingSettings(root_ca="certificate", disabled_plugins=frozenset({"ServiceAccount"})))
+    api = InProcessApi(settings=ServingSettings(root_ca="certificate", admission=PluginSettings(WITHOUT_ACCOUNTS)))
     pod = created(api, {})
     assert not {"serviceAccountName", "serviceAccount", "volumes"} & pod.keys()
 

@@ -320,3 +320,13 @@ async def test_status_of_a_pod_group_is_owned_and_its_metadata_is_not():
     patch["metadata"]["labels"] = {"c": "d"}
     entries = api.succeed("PATCH", f"{path}/g/status", patch)["metadata"]["managedFields"]
     assert [set(entry["fieldsV1"]) for entry in entries if entry.get("subresource")] == [{"f:status"}]
+
+
+async def test_field_that_was_null_is_not_owned_itself(api: InProcessApi):
+    api.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "a"}})
+    secret = api.create("/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
+    bound = {"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": secret["metadata"]["uid"]}
+    request = {"spec": {"boundObjectRef": bound}}  # null in Go's encoding of an empty TokenRequest
+    (entry,) = api.create("/api/v1/namespaces/default/serviceaccounts/a/token", request)["metadata"]["managedFields"]
+    owned = entry["fieldsV1"]["f:spec"]["f:boundObjectRef"]
+    assert owned == {"f:apiVersion": {}, "f:kind": {}, "f:name": {}, "f:uid": {}}

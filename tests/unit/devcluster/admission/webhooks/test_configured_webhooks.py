@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.plugin_settings import WITHOUT_ACCOUNTS, PluginSettings
 from kubeloop.devcluster.admission.webhooks.configured_webhooks import Reinvocations
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import VALIDATING_WEBHOOK_CONFIGURATIONS
@@ -327,8 +328,8 @@ async def test_request_sees_changes_made_while_it_waited(api: InProcessApi, hook
 
 
 async def test_disabled_plugins_call_no_webhooks(hook: AdmissionWebhook):
-    plugins = frozenset({"ServiceAccount", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"})
-    api = InProcessApi(settings=ServingSettings(disabled_plugins=plugins))
+    plugins = WITHOUT_ACCOUNTS - {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"}
+    api = InProcessApi(settings=ServingSettings(admission=PluginSettings(plugins)))
     for kind in ("mutating", "validating"):
         await configure(api, kind, hook.webhook("/x", rules=MAP_RULES))
     assert (await api.handle("POST", MAPS, config_map()))[0] == 201

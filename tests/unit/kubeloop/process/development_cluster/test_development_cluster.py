@@ -5,6 +5,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
+from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, PluginSettings
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -28,7 +29,7 @@ async def test_port_in_use_is_an_error_with_a_hint(tmp_path):
             feature_gates=DEFAULT_FEATURE_GATES,
             authorization_modes=("Node", "RBAC"),
             audit=None,
-            disabled_plugins=frozenset(),
+            admission=PluginSettings(frozenset(DEFAULT_PLUGINS)),
             resolved_addresses={},
             client_ca="",
             front_proxy=FrontProxySettings(),

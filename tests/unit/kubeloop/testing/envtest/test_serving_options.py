@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, WITHOUT_ACCOUNTS
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing.envtest.flags import flag_table, parse_flags
@@ -39,7 +40,7 @@ def test_flags_of_envtest(tmp_path):
         "--default-not-ready-toleration-seconds=5",
         "--min-request-timeout=7",
     ).settings(6443, runs_controllers=False)
-    assert settings.disabled_plugins == {"ServiceAccount"}
+    assert settings.admission.plugins == WITHOUT_ACCOUNTS
     assert str(settings.service_range) == "10.9.0.0/24"
     assert settings.tokens.issuers == ("https://127.0.0.1:1/",)
     assert (settings.authorization_modes, settings.accepts_anonymous) == (("Node", "RBAC"), False)
@@ -73,7 +74,7 @@ def test_users_of_tokens_and_front_proxies(tmp_path):
 
 def test_default_values_are_those_of_kube_apiserver(tmp_path):
     settings = options(tmp_path).settings(6443, runs_controllers=False)
-    assert settings.disabled_plugins == frozenset()
+    assert settings.admission.plugins == DEFAULT_PLUGINS.keys()
     assert (settings.event_seconds, settings.compaction_seconds) == (3600, 300)
     assert settings.tokens.issuers == ("https://kubernetes.default.svc",)
     assert (settings.authorization_modes, settings.accepts_anonymous) == (("AlwaysAllow",), True)
@@ -99,9 +100,9 @@ def test_audit_log_needs_path_and_policy(tmp_path, caplog):
         (["--emulated-version=1.35"], "--emulated-version=1.35 is not supported"),
         (["--audit-log-format=legacy"], "--audit-log-format=legacy is not supported"),
         (["--audit-log-version=audit.k8s.io/v1beta1"], "is not supported"),
-        (["--enable-admission-plugins=AlwaysPullImages"], "kubeloop has no plugin AlwaysPullImages"),
+        (["--enable-admission-plugins=ImagePolicyWebhook"], "kubeloop has no plugin ImagePolicyWebhook"),
         (["--enable-admission-plugins=Foo"], 'enable-admission-plugins plugin "Foo" is unknown'),
-        (["--disable-admission-plugins=Foo"], "disable-admission-plugins: no plugin 'Foo' runs by default"),
+        (["--disable-admission-plugins=Foo"], 'disable-admission-plugins plugin "Foo" is unknown'),
         (["--service-cluster-ip-range=x"], "--service-cluster-ip-range"),
         (["--authorization-mode=ABAC"], "authorization-mode: the mode ABAC is not supported"),
         (["--feature-gates=Bogus=true"], "unrecognized feature gate: Bogus"),

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.admission.default_plugins import DEFAULT_PLUGINS, parse_disabled_plugins
+from kubeloop.devcluster.admission.plugin_settings import (
+    DEFAULT_PLUGINS,
+    OPTIONAL_PLUGINS,
+    PluginSettings,
+    parse_plugins,
+)
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.user_error import UserError
 from support.apiserver.api_requests import InProcessApi
@@ -16,36 +21,39 @@ DOCS = Path(__file__).parents[4] / "docs" / "devcluster.md"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-def test_documentation_lists_every_default_plugin():
+def test_documentation_lists_every_plugin():
     rows = re.findall(r"^\| `(\w+)` \| (complete|partly|not)\b", DOCS.read_text(), re.MULTILINE)
-    assert rows == list(DEFAULT_PLUGINS.items())
+    assert rows == [*DEFAULT_PLUGINS.items(), *OPTIONAL_PLUGINS.items()]
 
 
-def test_names_are_read_from_comma_separated_lists():
-    assert parse_disabled_plugins(["Priority, ServiceAccount", "", "LimitRanger"]) == {
-        "Priority",
-        "ServiceAccount",
-        "LimitRanger",
-    }
+def test_lists_add_and_remove_plugins():
+    settings = parse_plugins(["AlwaysDeny, AlwaysAdmit", "", "Priority"], ["LimitRanger"], frozenset({"LimitRanger"}))
+    assert settings.plugins == {"AlwaysDeny", "AlwaysAdmit", "Priority"}
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    ("enabled", "disabled", "problem", "hint"),
     [
-        ("ServiceAcount", "did you mean ServiceAccount?"),
-        ("X", "there are NamespaceLifecycle, "),
-        ("NamespaceLifecycle", "objects always need"),
+        (
+            "",
+            "ServiceAcount",
+            'disable-admission-plugins plugin "ServiceAcount" is unknown',
+            "did you mean ServiceAcco",
+        ),
+        ("X", "", 'enable-admission-plugins plugin "X" is unknown', "there are AlwaysAdmit, AlwaysDeny, "),
+        ("", "NamespaceLifecycle", "NamespaceLifecycle cannot be disabled", "objects always need"),
+        ("ImagePolicyWebhook", "", "kubeloop has no plugin ImagePolicyWebhook", "leave it out"),
+        ("AlwaysDeny,Priority", "Priority,AlwaysDeny", r"\[AlwaysDeny Priority\] in enable-admission", "name a plugin"),
     ],
 )
-def test_name_that_cannot_be_disabled_is_refused(name: str, hint: str):
-    with pytest.raises(UserError) as raised:
-        parse_disabled_plugins([name])
-    assert name in str(raised.value)
+def test_plugins_that_cannot_be_set_are_refused(enabled: str, disabled: str, problem: str, hint: str):
+    with pytest.raises(UserError, match=problem) as raised:
+        parse_plugins([enabled], [disabled], frozenset(DEFAULT_PLUGINS))
     assert raised.value.hint.startswith(hint)
 
 
 async def test_server_without_plugins_stores_pods_as_they_are():
-    api = InProcessApi(settings=ServingSettings(disabled_plugins=frozenset(DEFAULT_PLUGINS)))
+    api = InProcessApi(settings=ServingSettings(admission=PluginSettings(frozenset())))
     limits = {"type": "Container", "default": {"cpu": "1"}, "max": {"cpu": "2"}}
     api.create("/api/v1/namespaces/default/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": [limits]}})
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
