@@ -106,13 +106,13 @@ class DynamicAdmission:
 
     def _update(self) -> None:
         """Compile what has changed."""
-        enabled = self._enabled
+        enabled = self._is_enabled
         if self._changed_policies:
             from kubeloop.devcluster.admission.policies.compiled_policies import CompiledPolicies
 
             self._policies = self._policies or CompiledPolicies(self._store, self._definitions)
             self._policies.update(
-                mutates="MutatingAdmissionPolicy" in enabled, validates="ValidatingAdmissionPolicy" in enabled
+                mutates=enabled("MutatingAdmissionPolicy"), validates=enabled("ValidatingAdmissionPolicy")
             )
         if self._changed_webhooks:
             from kubeloop.devcluster.admission.webhooks.configured_webhooks import ConfiguredWebhooks
@@ -121,13 +121,16 @@ class DynamicAdmission:
                 self._store, self._definitions, self._client, self.webhook_metrics
             )
             self._webhooks.update(
-                mutates="MutatingAdmissionWebhook" in enabled, validates="ValidatingAdmissionWebhook" in enabled
+                mutates=enabled("MutatingAdmissionWebhook"), validates=enabled("ValidatingAdmissionWebhook")
             )
         self._is_changed = self._changed_policies = self._changed_webhooks = False
         self._applies = any(
             plugin is not None and bool(plugin.validating or plugin.mutating)
             for plugin in (self._policies, self._webhooks)
         )
+
+    def _is_enabled(self, plugin: str) -> bool:
+        return plugin in self._enabled
 
     async def check(
         self,

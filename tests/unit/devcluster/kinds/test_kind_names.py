@@ -21,6 +21,8 @@ FOLDERS = (
 )  # fmt: skip
 EXCEPTIONS = {
     "admission/chain.py": "the target of a Binding is a field",
+    "admission/optional/node_restriction.py": "the rules of a node for each kind, as in kube-apiserver",
+    "admission/optional/owner_references_permission_enforcement.py": "the status of pods is exempt",
     "admission/limit_ranger.py": "the type of a limit is a field",
     "admission/attributes.py": "a Namespace is in the namespace that it names",
     "api/request_attributes.py": "paths of namespaces contain other paths",
@@ -36,6 +38,7 @@ EXCEPTIONS = {
 }
 """Modules that may compare names of kinds, with the reason."""
 TABLES = {
+    "admission/optional/node_restriction.py": "the rules of a node for each kind",
     "api/served_resources.py": "declarations",
     "serializer/request_bodies.py": "kinds of API versions that are no longer served",
 }

@@ -9,7 +9,21 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.admission.optional import optional_plugins
+from kubeloop.devcluster.admission.optional.always_deny import AlwaysDeny
+from kubeloop.devcluster.admission.optional.always_pull_images import AlwaysPullImages
+from kubeloop.devcluster.admission.optional.deny_service_external_ips import DenyServiceExternalIPs
+from kubeloop.devcluster.admission.optional.extended_resource_toleration import ExtendedResourceToleration
+from kubeloop.devcluster.admission.optional.limit_pod_hard_anti_affinity_topology import (
+    LimitPodHardAntiAffinityTopology,
+)
+from kubeloop.devcluster.admission.optional.namespace_exists import NamespaceExists
+from kubeloop.devcluster.admission.optional.node_restriction import NodeRestriction
+from kubeloop.devcluster.admission.optional.owner_references_permission_enforcement import (
+    OwnerReferencesPermissionEnforcement,
+)
 from kubeloop.devcluster.admission.optional.plugin import PluginEnvironment
+from kubeloop.devcluster.admission.optional.pod_node_selector import PodNodeSelector
+from kubeloop.devcluster.admission.optional.pod_toleration_restriction import PodTolerationRestriction
 from kubeloop.devcluster.admission.plugin_settings import OPTIONAL_PLUGINS, WITHOUT_ACCOUNTS, PluginSettings
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -34,10 +48,15 @@ class NoDefinitions:
 
 async def test_every_implemented_plugin_runs_in_the_order_of_kube_apiserver():
     environment = PluginEnvironment(ObjectStore(seconds=lambda: 0.0), NoDefinitions())
-    names = [type(plugin).__name__ for plugin in optional_plugins(OPTIONAL_PLUGINS, environment)]
+    plugins = [type(plugin) for plugin in optional_plugins(OPTIONAL_PLUGINS, environment)]
+    assert plugins == [
+        NamespaceExists, LimitPodHardAntiAffinityTopology, NodeRestriction, AlwaysPullImages, PodNodeSelector,
+        PodTolerationRestriction, ExtendedResourceToleration, OwnerReferencesPermissionEnforcement,
+        DenyServiceExternalIPs, AlwaysDeny,
+    ]  # fmt: skip
     elsewhere = {"AlwaysAdmit", "NamespaceAutoProvision"}
     implemented = [name for name, extent in OPTIONAL_PLUGINS.items() if extent != "not" and name not in elsewhere]
-    assert names == implemented
+    assert [plugin.__name__ for plugin in plugins] == implemented
     assert optional_plugins(WITHOUT_ACCOUNTS, environment) == ()
 
 
