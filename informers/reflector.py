@@ -20,7 +20,7 @@ import dataclasses
 import logging
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -47,6 +47,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 LIST_PAGE_SIZE = 500  # objects
 STEPS_PER_TURN = 64  # objects handled before other tasks get a turn: about 5 ms with expensive handlers
 MIN_WATCH_SECONDS = 300  # timeoutSeconds of a watch; multiplied by a random factor of 1 to 2, to spread reconnects
+MAX_WATCH_SECONDS = 100_000_000  # the same, of a server in this process, from which nothing can cut the watch off
 # A healthy stream carries a bookmark every minute. A stream without an event for one to two times this long is closed
 # and opened again: a connection that was lost without a reset would otherwise go unnoticed until the watch times out.
 SILENCE_TIMEOUT_SECONDS = 120.0
@@ -323,13 +324,14 @@ class Reflector(Generic[T]):
         """
         self._initial_events_pending = initial
         events_received = self._events_received
+        shortest_seconds = MAX_WATCH_SECONDS if self._client.in_process else MIN_WATCH_SECONDS
         async with asyncio.timeout(None) as timeout:
-            with _cancel_when_silent(self, timeout):
+            with nullcontext() if self._client.in_process else _cancel_when_silent(self, timeout):
                 async with self._client.watch(
                     self._resource,
                     self._namespace,
                     resource_version="" if initial else self.resource_version,
-                    timeout_seconds=timeout_seconds or round(MIN_WATCH_SECONDS * (1 + self._rng.random())),
+                    timeout_seconds=timeout_seconds or round(shortest_seconds * (1 + self._rng.random())),
                     send_initial_events=initial,
                     tolerant=True,
                     **self._selectors,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
+from kubeloop.kube.clock import pause
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, NODES, PODS
 from kubeloop.scheduler.api import events
@@ -416,7 +417,7 @@ class Scheduler:
 
     async def _sweep_forever(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await pause(1.0, due=0.0 if self.cache.assumes_pods() else None)
             for pod in self.cache.expire_assumed_pods():
                 self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
             nodes, pods, assumed = self.cache.sizes()

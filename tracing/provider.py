@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.clock import Clock
+from kubeloop.kube.clock import Clock, pause
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.values.times import epoch_ns
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
@@ -232,7 +232,7 @@ class Tracing:
 
     async def _sweep_forever(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
+            await pause(SWEEP_SECONDS, due=0.0 if self.open_pods.awaits_timeout() or self.groups.has_open() else None)
             self._sweep()
             if self._journal is not None:
                 self._confirm_delivered(self._journal)
@@ -249,7 +249,7 @@ class Tracing:
         enqueued_before, last_enqueued_at = 0, loop.time()
         while True:
             while not self._outbox:
-                await asyncio.sleep(SWEEP_SECONDS)
+                await pause(SWEEP_SECONDS)
             started = loop.time()
             if self._enqueued != enqueued_before:
                 enqueued_before, last_enqueued_at = self._enqueued, started

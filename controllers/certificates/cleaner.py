@@ -5,12 +5,12 @@ Source: v1.36 pkg/controller/certificates/cleaner/cleaner.go.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from kubeloop.controllers.certificates.request_age import is_outdated
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.clock import pause
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS
 
@@ -34,7 +34,7 @@ class CertificateSigningRequestCleaner:
         await self._registration.wait_synced()
         while True:
             await self._clean()
-            await asyncio.sleep(_POLL_SECONDS)
+            await pause(_POLL_SECONDS, due=0.0 if self._requests else None)
 
     async def _clean(self) -> None:
         now = self._clock.now()

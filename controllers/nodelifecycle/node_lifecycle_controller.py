@@ -33,9 +33,9 @@ from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.clock import pause, rfc3339
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import Condition, JSONValue, Node, ObjectReference, Pod, Taint, to_json
+from kubeloop.kube.objects.api_types import Condition, JSONValue, Lease, Node, ObjectReference, Pod, Taint, to_json
 from kubeloop.kube.objects.object_fields import condition_of, zone_key
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
@@ -76,6 +76,10 @@ class NodeLifecycleController:
         self._pods.add_index("node")
         self._known: dict[str, str] = {}  # name of each Node of the last check -> its UID
         self._health: dict[str, NodeHealth] = {}
+        self._unchecked: set[str] = set()  # Nodes that have changed since their last check, or were not healthy
+        self._lost_at: dict[str, float] = {}  # loop time from which each healthy Node counts as lost
+        self._ready_by_zone: dict[str, dict[str, Condition | None]] = {}  # conditions Ready by name
+        self._zone_of: dict[str, str] = {}  # of the Nodes in there
         self._zone_states: dict[str, ZoneState] = {}
         self._taint_queues: dict[str, TaintQueue] = {}  # by zone
         self._taint_queued = asyncio.Event()
@@ -85,10 +89,9 @@ class NodeLifecycleController:
         self._pod_queue = pod_queue
         self._node_controller = Controller("node-lifecycle", self.reconcile, node_queue, _NODE_WORKERS, context)
         self._pod_controller = Controller("node-lifecycle-pods", self.reconcile_pod, pod_queue, _POD_WORKERS, context)
-        self._node_registration = nodes.on_latest(
-            lambda node: node_queue.add(node.metadata.name),
-            deleted=lambda node: self._pods_to_retry.discard(node.metadata.name),
-        )
+        self._node_registration = nodes.on_latest(self._on_node, deleted=self._on_node_deleted)
+        self._node_queue = node_queue
+        leases.on_latest(self._on_lease, deleted=self._on_lease)
         self._pod_registration = pods.on_events(added=lambda pod: self.on_pod(None, pod), updated=self.on_pod)
         self._lease_informer = leases
 
@@ -163,57 +166,97 @@ class NodeLifecycleController:
     # --- heartbeats ------------------------------------------------------------------------------------------------
 
     async def _monitor(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self.check_nodes()
-            due = loop.time() + self._period
-            await asyncio.sleep(self._period)
-            late = loop.time() - due
+            late = await pause(self._period, due=0.0 if self._unchecked else min(self._lost_at.values(), default=None))
             if late > self._grace / 4:
                 # This process was suspended. The heartbeats of that time have not been read yet.
                 for health in self._health.values():
                     health.probed_at += late
+                self._unchecked |= self._health.keys()
+
+    def _on_node(self, node: Node) -> None:
+        self._unchecked.add(node.metadata.name)
+        self._node_queue.add(node.metadata.name)
+
+    def _on_node_deleted(self, node: Node) -> None:
+        self._unchecked.add(node.metadata.name)
+        self._pods_to_retry.discard(node.metadata.name)
+
+    def _on_lease(self, lease: Lease) -> None:
+        if lease.metadata.namespace == _LEASE_NAMESPACE:
+            self._unchecked.add(lease.metadata.name)
 
     async def check_nodes(self) -> None:
-        """Check the heartbeats of all nodes, and the states of their zones. Failures are logged."""
-        started_at = self._seconds()
-        nodes = self._nodes.list()
+        """Check the heartbeats of the nodes that have changed, are not healthy or may be lost, and the states of zones.
+
+        Failures are logged.
+        """
+        started_at, now = self._seconds(), asyncio.get_running_loop().time()
+        names = self._unchecked.union(name for name, lost_at in self._lost_at.items() if lost_at < now)
+        self._unchecked = set()
+        nodes = [node for name in sorted(names) if (node := self._nodes.get(name)) is not None]
         await self._register(nodes)
-        ready_by_zone: dict[str, list[Condition | None]] = {}
+        self._forget_deleted(names)
         unhealthy = []
         for number, node in enumerate(nodes, 1):
             node_started_at = self._seconds()
+            self._stop_counting(node.metadata.name)
             try:
-                is_healthy = self._is_healthy(node, self._observe(node))
+                health = self._observe(node)
+                is_healthy = self._is_healthy(node, health)
             except Exception:  # as in _guarded()
                 log.exception("could not check node %s", node.metadata.name)
+                self._unchecked.add(node.metadata.name)
                 continue
             if is_healthy:
-                _count(ready_by_zone, node)
+                self._count(node)
+                if not health.is_alive:
+                    self._lost_at[node.metadata.name] = self._grace_ends_at(health)
                 self._metrics.node_seconds.observe(self._seconds() - node_started_at)
             else:
                 unhealthy.append(node)
             if number % _BATCH == 0:
                 await asyncio.sleep(0)
+        self._unchecked.update(node.metadata.name for node in unhealthy)
         remaining = iter(unhealthy)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(_NODE_WORKERS, len(unhealthy))):
-                tasks.create_task(self._check_unhealthy(remaining, ready_by_zone))
-        await self._handle_disruption(nodes, ready_by_zone)
+                tasks.create_task(self._check_unhealthy(remaining))
+        if names:
+            await self._handle_disruption()
         self._metrics.all_nodes_seconds.observe(self._seconds() - started_at)
 
     async def _register(self, nodes: list[Node]) -> None:
-        """Record new and deleted nodes. The eviction of a new node starts anew."""
+        """Record new nodes. The eviction of a new node starts anew."""
         for node in nodes:
             name, uid = node.metadata.name, node.metadata.uid
             if name not in self._known:
                 self._node_event(name, uid, "RegisteredNode", f"event: Registered Node {name} in Controller")
                 await self._guarded(node, self._mark_reachable(node))
                 self._known[name] = uid
-        for name in self._known.keys() - self._nodes.keys():
-            uid = self._known.pop(name)
+
+    def _forget_deleted(self, names: set[str]) -> None:
+        for name in sorted(names - self._nodes.keys()):
+            self._stop_counting(name)
             self._health.pop(name, None)
-            self._node_event(name, uid, "RemovingNode", f"event: Removing Node {name} from Controller")
+            if (uid := self._known.pop(name, None)) is not None:
+                self._node_event(name, uid, "RemovingNode", f"event: Removing Node {name} from Controller")
+
+    def _count(self, node: Node) -> None:
+        """Count the node's condition Ready in its zone, unless a label excludes it."""
+        name, labels = node.metadata.name, node.metadata.labels
+        if _EXCLUDED not in labels:
+            zone = self._zone_of[name] = zone_key(labels)
+            self._ready_by_zone.setdefault(zone, {})[name] = condition_of(node.status.conditions, "Ready")
+
+    def _stop_counting(self, name: str) -> None:
+        """Remove what the last check of the node has recorded."""
+        self._lost_at.pop(name, None)
+        if (zone := self._zone_of.pop(name, None)) is not None:
+            del self._ready_by_zone[zone][name]
+            if not self._ready_by_zone[zone]:
+                del self._ready_by_zone[zone]
 
     def _is_healthy(self, node: Node, health: NodeHealth) -> bool:
         """Return True if the node is ready, and there is nothing to write."""
@@ -231,24 +274,26 @@ class NodeLifecycleController:
         health = self._health.get(name)
         if health is None or health.uid != node.metadata.uid:
             health = self._health[name] = NodeHealth(node, now, self._clock.now())
-        health.observe(node, self._leases.get(f"{_LEASE_NAMESPACE}/{name}"), now)
+        health.observe(node, self._leases.get(f"{_LEASE_NAMESPACE}/{name}"), now, self._clock.now())
         return health
 
     def _is_lost(self, health: NodeHealth) -> bool:
-        now = asyncio.get_running_loop().time()
-        return health.is_lost(now, grace=self._grace, startup_grace=self._startup_grace)
+        return asyncio.get_running_loop().time() > self._grace_ends_at(health)
 
-    async def _check_unhealthy(self, nodes: Iterable[Node], ready_by_zone: dict[str, list[Condition | None]]) -> None:
+    def _grace_ends_at(self, health: NodeHealth) -> float:
+        return health.lost_at(grace=self._grace, startup_grace=self._startup_grace)
+
+    async def _check_unhealthy(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             started_at = self._seconds()
-            await self._guarded(node, self._check_node(node, ready_by_zone))
+            await self._guarded(node, self._check_node(node))
             self._metrics.node_seconds.observe(self._seconds() - started_at)
 
-    async def _check_node(self, node: Node, ready_by_zone: dict[str, list[Condition | None]]) -> None:
+    async def _check_node(self, node: Node) -> None:
         was_ready = _is_ready(node)
         node = await self._patch(node, self._unknown_conditions_patch, subresource="status")
         health = self._observe_own_write(node)
-        _count(ready_by_zone, node)
+        self._count(node)
         if health.ready is None:
             return
         name, is_ready = node.metadata.name, health.ready.status == "True"
@@ -342,8 +387,9 @@ class NodeLifecycleController:
         if tainted is not node:
             self._metrics.evictions.labels(zone).inc()
 
-    async def _handle_disruption(self, nodes: Iterable[Node], ready_by_zone: dict[str, list[Condition | None]]) -> None:
+    async def _handle_disruption(self) -> None:
         """Set the rate of each zone by its state."""
+        ready_by_zone = {zone: [*conditions.values()] for zone, conditions in self._ready_by_zone.items()}
         for zone in self._zone_states.keys() - ready_by_zone.keys():
             self._metrics.set_zone(zone, 0, 0)
         for zone, conditions in ready_by_zone.items():
@@ -353,12 +399,13 @@ class NodeLifecycleController:
         now = asyncio.get_running_loop().time()
         if plan.enters_full:
             log.warning("no node of any zone is ready: evictions stop")
-            for node in nodes:
+            for node in self._nodes.list():
                 await self._guarded(node, self._mark_reachable(node))
         if plan.leaves_full:  # the other nodes get a full grace period after the first heartbeat
             log.warning("a node is ready again: evictions resume")
             for health in self._health.values():
                 health.probed_at = now
+            self._unchecked |= self._health.keys()
         for zone, rate in plan.rates.items():
             self._taint_queues[zone].set_rate(rate, now)
         self._taint_queued.set()
@@ -439,13 +486,6 @@ class _Metrics:
 def _is_ready(node: Node) -> bool:
     ready = condition_of(node.status.conditions, "Ready")
     return ready is not None and ready.status == "True"
-
-
-def _count(ready_by_zone: dict[str, list[Condition | None]], node: Node) -> None:
-    """Add the node's condition Ready to its zone, unless a label excludes it."""
-    labels = node.metadata.labels
-    if _EXCLUDED not in labels:
-        ready_by_zone.setdefault(zone_key(labels), []).append(condition_of(node.status.conditions, "Ready"))
 
 
 def _taints_patch(node: Node, taints: Iterable[Taint]) -> JSONValue:

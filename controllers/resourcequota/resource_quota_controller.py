@@ -17,6 +17,7 @@ from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.informers.shared_informer import ResourceEventHandler, ResourceEventHandlerFuncs
+from kubeloop.kube.clock import pause
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import ResourceQuota
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_QUOTAS
@@ -82,7 +83,7 @@ class ResourceQuotaController:
 
     async def _resync(self) -> None:
         while True:
-            await asyncio.sleep(_RESYNC_SECONDS)
+            await pause(_RESYNC_SECONDS)
             for key in self._quotas:
                 self._may_decrease.add(key)
                 self._primary_queue.add(key)

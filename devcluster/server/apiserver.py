@@ -81,7 +81,7 @@ from kubeloop.devcluster.server.metrics_api import route_metrics
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import SERVICE_ACCOUNT_KEY
 from kubeloop.devcluster.storage.store import Change, ObjectStore
-from kubeloop.kube.clock import Clock
+from kubeloop.kube.clock import Clock, pause
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS, SERVICES
@@ -592,7 +592,9 @@ class ApiServer:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(min(_SWEEP_SECONDS, self.store.compaction_seconds))
+            oldest = next(iter(self._event_writes.values()), None)
+            due = None if oldest is None else oldest + self._event_seconds
+            await pause(min(_SWEEP_SECONDS, self.store.compaction_seconds), due)
             self.store.compact()
             self._expire_events()
 

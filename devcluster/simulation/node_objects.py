@@ -45,6 +45,8 @@ class NodeSettings:
     stop_delay_seconds: time that containers take to stop, at most the pod's grace period; 0 in a namespace in deletion.
     events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may disable them.
     lease_renew_seconds, status_report_seconds: periods of Lease renewals and condition reports per node.
+    heartbeats_on_read: write heartbeats only when a client reads them; for virtual time, where all clients that watch
+      Leases are controllers of this process.
     job_run_seconds: containers of a Job's pod exit with 0 after this time.
     devices: pools of the device file, which the nodes publish as ResourceSlices.
     jitter: every delay of a pod varies randomly by up to this fraction.
@@ -75,6 +77,7 @@ class NodeSettings:
     events: bool = True
     lease_renew_seconds: float = 10.0
     status_report_seconds: float = 300.0
+    heartbeats_on_read: bool = False
     job_run_seconds: float = 1.0
     declared_features: tuple[str, ...] = ()
     devices: tuple[DevicePool, ...] = ()

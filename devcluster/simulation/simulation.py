@@ -51,6 +51,14 @@ class Simulation:
         finally:
             self.quiet = before
 
+    def create(self, resource: Resource[Any], obj: JSON, *, quiet: bool) -> None:
+        """Store a new object. quiet: the parts here ignore the write."""
+        before, self.quiet = self.quiet, quiet
+        try:
+            self.store.create(resource, obj)
+        finally:
+            self.quiet = before
+
     def current_pod(self, obj: JSON) -> JSON | None:
         """Return the stored pod; None if it is deleted or has been replaced by one with another uid."""
         metadata = obj["metadata"]

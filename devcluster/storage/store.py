@@ -391,6 +391,7 @@ class ObjectStore:
         self._tables_of_served: dict[int, Table] = {}
         self._initial_objects: dict[str, tuple[int, InitialObjects]] = {}  # with the first reserved revision
         self._followers: dict[str, list[Callable[[Change], None]]] = {}
+        self._refreshers: dict[str, list[Callable[[str], None]]] = {}
         self._revisions_by_time: deque[tuple[float, int]] = deque()
         self._numbers: dict[str, int] = {}
         if data_directory is not None:
@@ -509,6 +510,19 @@ class ObjectStore:
             table.subscribe(receive)
         else:
             self._followers.setdefault(resource.group_resource, []).append(receive)
+
+    def refresh_before_reads(self, resource: Resource[Any], refresh: Callable[[str], None]) -> None:
+        """Call `refresh` before a client reads objects of a resource that are a function of time.
+
+        It receives the key of the object, or "" for all objects, and updates them.
+        """
+        self._refreshers.setdefault(resource.group_resource, []).append(refresh)
+
+    def refresh(self, resource: Resource[Any], key: str = "") -> None:
+        """Update the object with this key, or all objects of the resource, if they are a function of time."""
+        if self._refreshers:
+            for refresh in self._refreshers.get(resource.group_resource, ()):
+                refresh(key)
 
     def compact(self) -> None:
         """Drop changes older than `compaction_seconds`; called periodically, as kube-apiserver compacts etcd."""

@@ -136,10 +136,15 @@ class Client:
         qps: float | None = None,
         burst: int | None = None,
         retries: RetryPolicy | None = None,
+        in_process: bool = False,
     ) -> None:
-        """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps)."""
+        """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps).
+
+        in_process: the server runs in this process, so that a stream which is silent is not broken.
+        """
         self.transport = transport
         self.clock = clock
+        self.in_process = in_process
         self._rng = rng
         self._retries = retries or RetryPolicy()
         self._on_warning: Callable[[str], None] | None = None

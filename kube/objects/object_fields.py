@@ -22,6 +22,9 @@ from kubeloop.kube.objects.api_types import (
 
 POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
 
+RENEWED_ON_READ = "kubeloop.dev/renewed-on-read"
+"""Annotation of a Lease that is renewed until it changes, which is written only when a client reads it."""
+
 _ZONE = "topology.kubernetes.io/zone"
 _REGION = "topology.kubernetes.io/region"
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"

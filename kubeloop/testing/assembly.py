@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import math
 import random
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -15,9 +17,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
+from kubeloop.devcluster.handlers.reading.watch import WatchSettings
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.kube.auth.authorization_header import AuthorizedTransport, StaticAuthorization
-from kubeloop.kube.clock import Clock
+from kubeloop.kube.clock import Clock, is_virtual
 from kubeloop.kube.objects.resources import DEPLOYMENTS
 from kubeloop.process.development_cluster.cluster_assembly import running_cluster
 from kubeloop.process.development_cluster.node_options import read_stage_files
@@ -45,6 +48,10 @@ async def run_api_server(
     context, in an ExceptionGroup. Raises UserError for invalid options, before anything runs.
     """
     nodes, faults = options.node_settings(), options.parsed_faults()
+    watches = WatchSettings()
+    if is_virtual(asyncio.get_running_loop()):  # all clients are in this process
+        nodes = dataclasses.replace(nodes, heartbeats_on_read=True)
+        watches = WatchSettings(bookmark_seconds=math.inf)
     stages, answers = read_stage_files(options.stages)
     settings = ServingSettings(
         service_range=options.service_range(),
@@ -56,6 +63,7 @@ async def run_api_server(
         authorization_modes=options.authorization_modes(),
         admission=options.admission_plugins(),
         resolved_addresses=options.resolved_addresses(),
+        watches=watches,
         serves_metrics=nodes.every_node,
     )
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults, settings=settings)
@@ -85,7 +93,11 @@ async def run_control_plane(
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
     client = Client(
-        AuthorizedTransport(MemoryTransport(api.handle), authorization), clock=clock, rng=rng, user_agent=user_agent
+        AuthorizedTransport(MemoryTransport(api.handle), authorization),
+        clock=clock,
+        rng=rng,
+        user_agent=user_agent,
+        in_process=True,
     )
     registry = registry or MetricsRegistry()
     settings = msgspec.structs.replace(

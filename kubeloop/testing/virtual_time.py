@@ -7,12 +7,18 @@ Days of waiting take milliseconds, and the order of events depends on the progra
 For programs without sockets, subprocesses and threads: external events have no place in virtual time. A function passed
 to `run_in_executor` (or `asyncio.to_thread`) runs immediately, in the loop's own thread. May import the standard
 library only.
+
+Virtual time costs per event, not per second: periodic work that waits with `kubeloop.kube.clock.pause` is skipped while
+nothing else runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import math
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -20,24 +26,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _MAX_TASKS_LISTED = 20
+_MAX_CANCELLED_TIMERS = 100  # with more of them, in most of the heap, all are removed
 
 
 class DeadlockError(RuntimeError):
     """Nothing is ready and no timer is set: no task can ever continue."""
-
-
-class _JumpingSelector(selectors.SelectSelector):
-    """Moves the clock where the loop would sleep."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.would_sleep: Callable[[float | None], None] = lambda timeout: None
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if not ready and (timeout is None or timeout > 0):
-            self.would_sleep(timeout)
-        return ready
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -47,14 +40,23 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     tasks and where they wait.
     """
 
+    is_virtual = True
+    # attributes of asyncio.BaseEventLoop
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[Any]  # a heap of TimerHandles
+    _timer_cancelled_count: int
+    _stopping: bool
+    _selector: selectors.BaseSelector
+    _process_events: Callable[[list[tuple[selectors.SelectorKey, int]]], None]
+
     def __init__(self) -> None:
         self._virtual_seconds = 0.0
-        selector = _JumpingSelector()
-        super().__init__(selector)
-        selector.would_sleep = self._jump
+        super().__init__(selectors.SelectSelector())
         # A timer is due when it is less than this away. The value exceeds the spacing of floats below a century in
         # seconds, so that adding a small delay to a large time cannot leave a timer in the future forever.
         self._clock_resolution = 1e-6
+        self._pauses: dict[_Pause, None] = {}  # those that other callbacks end
+        self._other_callbacks = 0  # that have run since the last jump, without those of pauses
 
     def time(self) -> float:
         return self._virtual_seconds
@@ -71,18 +73,86 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             future.set_exception(error)
         return future
 
+    async def pause(self, seconds: float, due: float | None) -> float:
+        """Wait and return as `kubeloop.kube.clock.pause` does. Cancellation: safe."""
+        pause = _Pause(self.create_future(), self._virtual_seconds, seconds)
+        if due is not None:
+            self._end_pause_at(pause, due)
+        self._pauses[pause] = None
+        try:
+            await pause.over
+            assert pause.timer is not None
+            return self._virtual_seconds - pause.timer.when()
+        finally:
+            self._pauses.pop(pause, None)
+            if pause.timer is not None:
+                pause.timer.cancel()
+
+    def _end_pause_at(self, pause: _Pause, due: float) -> None:
+        """End the pause after the number of periods that reaches `due`, at least one."""
+        periods = max(1, math.ceil((due - pause.began_at - self._clock_resolution) / pause.seconds))
+        pause.timer = self.call_at(pause.began_at + periods * pause.seconds, self._end_pause, pause)
+
+    def _end_pause(self, pause: _Pause) -> None:
+        if not pause.over.done():
+            pause.over.set_result(None)
+        self._other_callbacks -= 2  # this one, and the step of the task that waits
+
     def _run_once(self) -> None:
+        ready, timers = self._ready, self._scheduled
+        self._drop_cancelled_timers(timers)
+        if not ready:
+            if self._other_callbacks:
+                self._other_callbacks = 0
+                pauses, self._pauses = self._pauses, {}
+                for pause in pauses:
+                    if pause.timer is not None:
+                        pause.timer.cancel()
+                    self._end_pause_at(pause, self._virtual_seconds)
+                self._drop_cancelled_timers(timers)
+            self._process_events(self._selector.select(0))
+            if not ready and not self._stopping:
+                if not timers:
+                    raise DeadlockError(_describe(asyncio.all_tasks(self)))
+                self._virtual_seconds = max(self._virtual_seconds, timers[0].when())
         # A timer may run one clock resolution early. A task that then waits for the same moment again ("until time()
         # has reached it") would spin forever at a time that is a rounding error before it.
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        if scheduled and scheduled[0].when() < self._virtual_seconds + self._clock_resolution:
-            self._virtual_seconds = max(self._virtual_seconds, scheduled[0].when())
-        super()._run_once()  # type: ignore[misc]
+        end = self._virtual_seconds + self._clock_resolution
+        while timers and timers[0].when() < end:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            self._virtual_seconds = max(self._virtual_seconds, timer.when())
+            ready.append(timer)
+        count = len(ready)
+        self._other_callbacks += count
+        for _ in range(count):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
-    def _jump(self, timeout: float | None) -> None:
-        if timeout is None:
-            raise DeadlockError(_describe(asyncio.all_tasks(self)))
-        self._virtual_seconds += timeout
+    def _drop_cancelled_timers(self, timers: list[Any]) -> None:
+        if self._timer_cancelled_count > _MAX_CANCELLED_TIMERS and self._timer_cancelled_count * 2 > len(timers):
+            for timer in timers:
+                if timer._cancelled:
+                    timer._scheduled = False
+            timers[:] = [timer for timer in timers if not timer._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(timers)._scheduled = False
+
+
+class _Pause:
+    """Periodic work that waits: since when, and its period. `timer` ends it, unless only other callbacks do."""
+
+    __slots__ = ("began_at", "over", "seconds", "timer")
+
+    def __init__(self, over: asyncio.Future[None], began_at: float, seconds: float) -> None:
+        self.over = over
+        self.began_at = began_at
+        self.seconds = seconds
+        self.timer: asyncio.TimerHandle | None = None
 
 
 def _describe(tasks: Iterable[asyncio.Task[Any]]) -> str:

@@ -163,6 +163,10 @@ class Cache:
         cached = self._pods.get(uid)
         return cached.info.pod if cached is not None else None
 
+    def assumes_pods(self) -> bool:
+        """Return True if there are assumed pods, which may expire."""
+        return bool(self._assumed)
+
     def expire_assumed_pods(self) -> list[Pod]:
         """Remove the assumed pods whose time to live is over, and return them. Called once a second."""
         if self._ttl_seconds is None:

@@ -150,6 +150,10 @@ class PodQueues:
             self.active.sorted(), backoff.rejected.sorted(), backoff.failed.sorted(), list(self.unschedulable)
         )
 
+    def has_waiting(self) -> bool:
+        """Return True if there are pods whose state time alone may change: in backoff, or unschedulable."""
+        return bool(len(self.backoff) or len(self.unschedulable))
+
     def report(self) -> None:
         """Report the number of pods in each queue to the metrics."""
         gated = sum(queued.gated for queued in self.unschedulable)

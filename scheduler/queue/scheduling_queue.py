@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kubeloop.kube.clock import pause
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ClusterEvent
@@ -34,6 +35,9 @@ from kubeloop.scheduler.queue.queue_settings import QueueObserver, QueueSettings
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, QueueingHints, QueueingStrategy
 
 log = logging.getLogger(__name__)
+
+
+_LEFTOVER_SECONDS = 30.0  # between two looks for pods that were unschedulable for too long
 
 
 class SchedulingQueue:
@@ -241,13 +245,13 @@ class SchedulingQueue:
             tasks.create_task(self._moves.run(), name="scheduler/queue-moves")
 
     async def _flush_forever(self) -> None:
-        since_leftover = 0
+        loop = asyncio.get_running_loop()
+        leftover_due = loop.time() + _LEFTOVER_SECONDS
         while True:
-            await asyncio.sleep(1.0)
+            await pause(1.0, due=0.0 if self._queues.has_waiting() else None)
             self.flush_backoff_completed()
-            since_leftover += 1
-            if since_leftover == 30:
-                since_leftover = 0
+            if loop.time() >= leftover_due:
+                leftover_due = loop.time() + _LEFTOVER_SECONDS
                 self.flush_unschedulable_leftover()
             self._queues.report()
 

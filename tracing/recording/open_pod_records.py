@@ -119,6 +119,10 @@ class OpenPodRecords:
             self._store.delivered([record.traceparent])
         self._on_evicted(record)
 
+    def awaits_timeout(self) -> bool:
+        """Return True if time alone gives sweep() something to do."""
+        return bool(self.failed or self.awaiting_response)
+
     def sweep(self) -> None:
         """Finish records whose wait timed out (a pod after a failed create, a response to a bind), and save changes."""
         now_ns = self.now_ns()

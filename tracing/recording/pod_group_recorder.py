@@ -186,6 +186,10 @@ class PodGroupRecorder:
 
     # --- end of traces ---------------------------------------------------------------------------------------------
 
+    def has_open(self) -> bool:
+        """Return True if there are open records, which sweep() may finish."""
+        return bool(self._open)
+
     def sweep(self) -> None:
         """Finish the records of groups whose pods have all been bound for LINGER_SECONDS."""
         if not self._is_synced:

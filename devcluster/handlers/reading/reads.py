@@ -73,6 +73,7 @@ class ObjectReader:
             raise errors.too_large_revision(revision, self._store.revision)
         if info.served.compute_objects is not None:
             return object_response(context, 200, _computed_object(info.served, info.name), output=output)
+        self._store.refresh(info.served.resource, object_key(info.namespace, info.name))
         stored = self.stored(info)
         if info.served.crd_version is not None and info.served.crd_version.uses_webhook:
             return self._get_converted(context, stored, output)
@@ -93,6 +94,7 @@ class ObjectReader:
             return list_response(context, selected, {}, output)
         if target.crd_version is not None and target.crd_version.uses_webhook:
             return self._list_converted(context, options, output)
+        self._store.refresh(target.resource)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
         if output.form == "objects" and output.protobuf and target.crd_version is None:
             return Response(200, protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
@@ -138,6 +140,7 @@ class ObjectReader:
 
     def _watch_response(self, context: RequestContext, options: ListOptions, encoder: WatchEncoder) -> Response:
         target = context.info.served
+        self._store.refresh(target.resource)
         try:
             stream, watcher = open_watch(
                 target,

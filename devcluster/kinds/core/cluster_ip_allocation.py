@@ -73,18 +73,25 @@ class ServiceAllocator:
         for service in store.list(SERVICES):
             self._track(service, deleted=False)
 
-    def repair(self) -> None:
-        """Create missing IPAddresses of Services, and delete those without a Service. Raises NotDurable."""
+    def repair(self) -> bool:
+        """Create missing IPAddresses of Services, and delete those without a Service, unless they are new.
+
+        Returns True if there are new ones. Raises NotDurable.
+        """
         table = self._store.table(IP_ADDRESSES)
         for service in self._store.list(SERVICES):
             if address := _cluster_ip(service):
                 self._ensure_ip_address(address, service)
-        now = self._clock.now()
+        now, has_new = self._clock.now(), False
         for stored in table.list():
             obj = stored.object
             is_ours = obj["metadata"].get("labels", {}).get(_MANAGED_BY) == _ALLOCATOR
-            if is_ours and stored.key not in self._owner_by_ip and _creation_time(obj) < now - _LEAK_AGE:
-                table.delete(stored)
+            if is_ours and stored.key not in self._owner_by_ip:
+                if _creation_time(obj) < now - _LEAK_AGE:
+                    table.delete(stored)
+                else:
+                    has_new = True
+        return has_new
 
     def create(self, service: JSON, *, dry_run: bool) -> None:
         """Allocate, in place, what a new Service needs. Raises StatusError if an allocation fails.

@@ -29,7 +29,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
@@ -46,7 +46,7 @@ from kubeloop.devcluster.storage.store import Change, ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.kube.objects.resources import LEASES, NODES, PODS, Resource
 from kubeloop.kube.uids import new_uid
 
 if TYPE_CHECKING:
@@ -130,7 +130,10 @@ class SimulatedNodes:
     async def run(self) -> None:
         """Run nodes and pods until cancelled."""
         self.register()
-        unsubscribe = [self._store.subscribe(NODES, self._receive), self._store.subscribe(PODS, self._receive)]
+        followed: list[Resource[Any]] = [NODES, PODS]
+        if self._settings.heartbeats_on_read:
+            followed.append(LEASES)
+        unsubscribe = [self._store.subscribe(resource, self._receive) for resource in followed]
         try:
             nodes = self._store.list(NODES)
             for node in nodes:
@@ -186,6 +189,9 @@ class SimulatedNodes:
         obj = change.now.object
         if obj["kind"] == "Node":
             self._apply_node(change)
+            return
+        if obj["kind"] == "Lease":
+            self._heartbeats.lease_changed(obj["metadata"]["name"])
             return
         if obj["kind"] != "Pod":
             self._kubelets.object_changed(obj)
@@ -259,6 +265,7 @@ class SimulatedNodes:
         if simulated.unschedulable != was_cordoned and not simulated.is_unreachable:
             reason = "NodeNotSchedulable" if simulated.unschedulable else "NodeSchedulable"
             self._node_event(simulated, reason)
+        self._heartbeats.node_changed(simulated)
         self._kubelets.node_changed(simulated)
         if self._stages is not None:
             self._stages.node_seen(node, simulated)
@@ -275,6 +282,7 @@ class SimulatedNodes:
     def _failure_changed(self, simulated: SimulatedNode, node: JSON, before: str) -> JSON:
         """React to a changed failure mode of the node."""
         if simulated.is_unreachable:
+            self._heartbeats.stopped(simulated)
             return node
         was_ready = is_true(node, "Ready")
         node = self._simulation.update(
@@ -301,6 +309,9 @@ class SimulatedNodes:
             self._stages.forget(simulated.uid)
         if self._slices is not None:
             self._slices.remove(simulated.name)
+        if not deleted:
+            self._heartbeats.stopped(simulated)
+        self._heartbeats.forget(simulated)
         if deleted:
             self._addresses.release(simulated.object)
         for pod in self._kubelets.forget_node(simulated):

@@ -7,6 +7,7 @@ depend on their number.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
@@ -38,7 +39,7 @@ from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
 from kubeloop.devcluster.server.bootstrap.namespace_defaults import NamespaceDefaults
 from kubeloop.devcluster.storage.store import Change, InitialObjects, ObjectStore, object_key
 from kubeloop.devcluster.validation.common.error_list import error_list_type
-from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
+from kubeloop.kube.clock import Clock, is_virtual, pause, rfc3339, rfc3339_micro
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
@@ -145,6 +146,10 @@ class Bootstrap:
             follow[SERVICE_ACCOUNTS] = follow[CONFIG_MAPS] = self.namespace_defaults.note_object
         for resource, receive in follow.items():
             store.follow(resource, receive)
+        self._changed: set[Resource[Any]] = set()
+        self._lease_renewed_at = -math.inf
+        for resource in self._restored:
+            store.follow(resource, partial(self._note_change, resource))
         store.add_initial_objects(
             {
                 resource: InitialObjects(
@@ -163,14 +168,29 @@ class Bootstrap:
 
         Raises ExceptionGroup of NotDurable.
         """
+        loop, has_unused_addresses = asyncio.get_running_loop(), True
+        restored, always = self._restored, {CONFIG_MAPS, LEASES}  # their contents depend on files, and on the time
+        if is_virtual(loop):
+            restored = [resource for resource in restored if resource is not LEASES]
+            self._store.refresh_before_reads(LEASES, lambda key: self._renew_lease(loop.time()))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flow_schemas.run(), name="flow-schemas")
             while True:
-                await asyncio.sleep(_RESTORE_SECONDS)
-                for resource in self._restored:
-                    if self._store.initial_objects_created(resource):
+                await pause(_RESTORE_SECONDS, due=0.0 if has_unused_addresses else None)
+                changed, self._changed = self._changed | always, set()
+                for resource in restored:
+                    if resource in changed and self._store.initial_objects_created(resource):
                         self._restore(resource)
-                self.addresses.repair()
+                has_unused_addresses = self.addresses.repair()
+
+    def _note_change(self, resource: Resource[Any], change: Change) -> None:
+        self._changed.add(resource)
+
+    def _renew_lease(self, now: float) -> None:
+        """Renew the server's lease, unless that has been done within the last interval."""
+        if LEASES in self._restored and now - self._lease_renewed_at >= _RESTORE_SECONDS:
+            self._lease_renewed_at = now
+            self._restore(LEASES)
 
     # --- creating -----------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,6 @@ from kubeloop.tracing.journal.trace_journal import TraceJournal
 from support.faults.network import Connection, Network
 from support.faults.trace_collector import ProcessExporter, TraceCollector
 
-_NEVER_SECONDS = 1e9
-
 
 class ProcessClock:
     """Clock of a process, which may be wrong."""
@@ -69,7 +67,6 @@ class ControlProcess:
             exporter=self._exporter,
             open_journal=(lambda: TraceJournal(journal, "memory://")) if journal is not None else None,
         )
-        self.plane.lag._INTERVAL_SECONDS = _NEVER_SECONDS  # sampling costs most of the time of a quiet process
         self._election = None
         self.identity = self.connection.identity
         if elects:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from kubeloop.controllers.nodelifecycle.node_health import NodeHealth, unknown_conditions
 from kubeloop.kube.objects.api_types import Condition, Lease, LeaseSpec, Node, NodeStatus, ObjectMeta
+from kubeloop.kube.objects.object_fields import RENEWED_ON_READ
 
 WALL = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = 1000.0  # loop time
@@ -28,9 +30,7 @@ def lease(renewed: float) -> Lease:
 
 def lost_after(health: NodeHealth) -> float:
     """Return the seconds from NOW after which the node is lost, with grace periods of 50 and 60 s."""
-    return next(
-        seconds for seconds in range(-100, 200) if health.is_lost(NOW + seconds + 0.5, grace=50.0, startup_grace=60.0)
-    )
+    return health.lost_at(grace=50.0, startup_grace=60.0) - NOW
 
 
 def test_node_that_never_reported_is_lost_startup_grace_after_its_creation():
@@ -53,15 +53,15 @@ def test_node_that_has_reported_is_lost_grace_after_it_was_first_seen():
 )
 def test_heartbeat_is_a_report_or_a_renewal(changed: Node, renewed: float | None, lost: float):
     health = NodeHealth(node(ready()), NOW, WALL)
-    health.observe(changed, None if renewed is None else lease(renewed), NOW + 30)
+    health.observe(changed, None if renewed is None else lease(renewed), NOW + 30, WALL)
     assert lost_after(health) == lost
 
 
 @pytest.mark.parametrize(("renewed", "lost"), [(10.0, 50), (9.0, 50), (11.0, 80)], ids=["same", "older", "newer"])
 def test_only_a_newer_renewal_counts(renewed: float, lost: float):
     health = NodeHealth(node(ready()), NOW, WALL)
-    health.observe(node(ready()), lease(10.0), NOW)
-    health.observe(node(ready()), lease(renewed), NOW + 30)
+    health.observe(node(ready()), lease(10.0), NOW, WALL)
+    health.observe(node(ready()), lease(renewed), NOW + 30, WALL)
     assert lost_after(health) == lost
 
 
@@ -96,7 +96,10 @@ def test_node_with_unknown_ready_is_not_written_again():
     assert unknown_conditions(node(ready("Unknown")), WALL) == []
 
 
-@pytest.mark.parametrize(("seconds", "lost"), [(49.9, False), (50.0, False), (50.1, True)])
-def test_node_is_lost_only_after_the_whole_grace_period(seconds: float, lost: bool):
+def test_node_with_lease_that_is_renewed_on_read_is_lost_grace_after_its_last_renewal():
     health = NodeHealth(node(ready()), NOW, WALL)
-    assert health.is_lost(NOW + seconds, grace=50.0, startup_grace=60.0) is lost
+    on_read = Lease(metadata=ObjectMeta(annotations={RENEWED_ON_READ: "true"}), spec=LeaseSpec(renew_time=WALL))
+    health.observe(node(ready()), on_read, NOW, WALL)
+    assert lost_after(health) == math.inf
+    health.observe(node(ready()), lease(90.0), NOW + 100, WALL + timedelta(seconds=100))
+    assert lost_after(health) == 140

@@ -1,16 +1,20 @@
 """Clusters in the test's process: parts, caches, and the report of a namespace."""
 
+import asyncio
 from random import Random
 
 import pytest
 
 from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.transport import HttpRequest
-from kubeloop.kube.objects.resources import NODES
+from kubeloop.kube.objects.api_types import Condition
+from kubeloop.kube.objects.object_fields import condition_of
+from kubeloop.kube.objects.resources import LEASES, NODES
 from kubeloop.testing import virtual_time
 from kubeloop.testing.assembly import run_api_server
 from kubeloop.testing.cluster_options import cluster_options
-from kubeloop.testing.in_memory import memory_cluster
+from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.report import report_lines
 from kubeloop.testing.virtual_time import VirtualClock
@@ -115,3 +119,39 @@ def test_services_of_a_small_range_get_addresses_of_another_when_it_is_full():
     addresses = virtual_time.run(scenario())
     assert sorted(addresses[:5]) == [f"10.3.0.{number}" for number in range(2, 7)]
     assert addresses[5].startswith("10.9.0.")
+
+
+def test_idle_day_of_a_cluster_runs_almost_nothing():
+    async def scenario() -> tuple[int, int]:
+        async with memory_cluster(clock=VirtualClock(), nodes=20) as cluster:
+            await asyncio.sleep(300.0)
+            before = cluster.api.store.revision
+            await asyncio.sleep(86_400.0)
+            return cluster.api.store.revision - before, sum(node.status == "True" for node in _ready(cluster))
+
+    writes, ready = virtual_time.run(scenario())
+    assert writes == 0
+    assert ready == 20
+
+
+def test_idle_node_that_dies_is_marked_as_lost_within_its_grace_period():
+    async def scenario() -> tuple[str, str, float]:
+        async with memory_cluster(clock=VirtualClock(), nodes=3) as cluster:
+            await asyncio.sleep(7_200.0)
+            lease = await cluster.client.get(LEASES, "node-1", "kube-node-lease")
+            age = (cluster.client.clock.now() - lease.spec.renew_time).total_seconds()
+            failing = {"metadata": {"annotations": {"kubeloop.dev/fail": "unreachable"}}}
+            await cluster.client.patch(NODES, "node-1", failing, PatchType.MERGE)
+            await asyncio.sleep(39.0)
+            before = _ready(cluster)[1].status
+            await asyncio.sleep(30.0)
+            return before, _ready(cluster)[1].status, age
+
+    before, after, age = virtual_time.run(scenario())
+    assert (before, after) == ("True", "Unknown")
+    assert age < 10.0
+
+
+def _ready(cluster: MemoryCluster) -> list[Condition]:
+    nodes = sorted(cluster.seen_nodes(), key=lambda node: node.metadata.name)
+    return [condition for node in nodes if (condition := condition_of(node.status.conditions, "Ready"))]

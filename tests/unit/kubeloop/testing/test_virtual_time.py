@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kubeloop.kube.clock import pause
 from kubeloop.testing.virtual_time import DeadlockError, VirtualClock, VirtualTimeLoop, run
 
 
@@ -115,3 +116,64 @@ def test_advance_moves_the_time_without_waiting():
         return fired, loop.time()
 
     assert run(main()) == (["due"], 3)
+
+
+async def _runs(seconds, *, due=None, until=100.0):
+    """Return the times of the runs of periodic work."""
+    loop, times = asyncio.get_running_loop(), []
+    while loop.time() < until:
+        await pause(seconds, due)
+        times.append(loop.time())
+    return times
+
+
+def test_pause_of_an_idle_program_is_skipped():
+    async def main():
+        work = asyncio.ensure_future(_runs(1.0))
+        other = asyncio.ensure_future(_runs(3.0))
+        await asyncio.sleep(60.5)
+        await asyncio.sleep(200.0)
+        return await asyncio.gather(work, other)
+
+    # The first runs follow the start of the tasks, the others the ends of the sleeps.
+    assert run(main()) == [[1, 61, 261], [3, 63, 261]]
+
+
+def test_pause_ends_each_period_while_others_run():
+    async def main():
+        work = asyncio.ensure_future(_runs(1.0, until=4.0))
+        for _ in range(50):
+            await asyncio.sleep(0.1)
+        return await work
+
+    assert run(main()) == pytest.approx([1, 2, 3, 4])
+
+
+def test_pause_ends_in_the_period_in_which_time_gives_it_work():
+    async def main():
+        return await _runs(1.0, due=7.2, until=5.0)
+
+    assert run(main()) == [1, 8]  # the first one after the start of the task
+
+
+def test_pause_returns_how_late_it_ends():
+    async def main():
+        loop = asyncio.get_running_loop()
+        waiting = asyncio.ensure_future(pause(1.0, due=0.0))
+        await asyncio.sleep(0.5)
+        loop.advance(10.0)
+        return await waiting
+
+    assert run(main()) == 9.5
+
+
+def test_cancelled_pause_leaves_no_timer():
+    async def main():
+        waiting = asyncio.ensure_future(pause(1.0))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.Event().wait()
+
+    with pytest.raises(DeadlockError):
+        run(main())
