@@ -6,22 +6,23 @@ Source: kube-aggregator pkg/apiserver, pkg/controllers/status of v1.36.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
-
-import msgspec
 
 from kubeloop.devcluster.aggregation.backend import Backend
 from kubeloop.devcluster.aggregation.documents import (
     GroupVersion,
     sorted_versions,
     stale_version,
-    version_from_list,
     with_aggregated,
     with_groups,
 )
+from kubeloop.devcluster.aggregation.downloads import fetch_discovery, fetch_openapi
+from kubeloop.devcluster.aggregation.openapi import AggregatedOpenApi
 from kubeloop.devcluster.api.conditions import condition_of
-from kubeloop.devcluster.api.request import Request, Response, text_response
+from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
 from kubeloop.devcluster.api.served_resources import API_SERVICES, get_served_resource
 from kubeloop.devcluster.api.slow_work import Handling, SlowWork
 from kubeloop.devcluster.api.writer import Writer
@@ -37,10 +38,13 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, SERVICES
 from kubeloop.kube.validation.field_errors import quoted
 
+log = logging.getLogger(__name__)
+
 _RESYNC_SECONDS = 30.0
 _CHECK_SECONDS = 5.0
+_DOWNLOAD_SECONDS = 60.0  # between downloads of OpenAPI
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.1, 30.0
-_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_V3_PATH = "/openapi/v3/"
 
 
 class Aggregator:
@@ -55,8 +59,9 @@ class Aggregator:
         self._front_proxy = front_proxy
         self.backends: dict[GroupVersion, Backend] = {}
         self._discovered: dict[GroupVersion, JSON] = {}
+        self._openapi = AggregatedOpenApi()
         self._abandoned: list[Backend] = []
-        self._changed = asyncio.Event()
+        self._changed, self._available = asyncio.Event(), asyncio.Event()
         for service in store.list(API_SERVICES) if store.data_directory is not None else ():
             self._follow(service)
         store.follow(API_SERVICES, self._note_service)
@@ -64,24 +69,54 @@ class Aggregator:
             store.follow(resource, self._note_endpoints)
 
     async def run(self) -> None:
-        """Check the API servers until cancelled: after changes, every 30 s, and more often while one fails."""
-        retry_seconds = _FIRST_RETRY_SECONDS
+        """Check the API servers and download their OpenAPI until cancelled."""
         try:
-            while True:
-                try:
-                    async with asyncio.timeout(retry_seconds if self.backends else None):
-                        await self._changed.wait()
-                    retry_seconds = _FIRST_RETRY_SECONDS
-                except TimeoutError:
-                    retry_seconds = min(2 * retry_seconds, _LAST_RETRY_SECONDS)
-                self._changed.clear()
-                await self._close_abandoned()
-                results = [await self._check(version) for version in tuple(self.backends)]
-                if all(results):
-                    retry_seconds = _RESYNC_SECONDS
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._check_servers(), name="availability of API servers")
+                group.create_task(self._download_documents(), name="OpenAPI of API servers")
         finally:
             self._abandoned += self.backends.values()
             await self._close_abandoned()
+
+    async def _check_servers(self) -> None:
+        """Check availability after changes, every 30 s, and more often while a server fails."""
+        retry_seconds = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout(retry_seconds if self.backends else None):
+                    await self._changed.wait()
+                retry_seconds = _FIRST_RETRY_SECONDS
+            except TimeoutError:
+                retry_seconds = min(2 * retry_seconds, _LAST_RETRY_SECONDS)
+            self._changed.clear()
+            await self._close_abandoned()
+            async with asyncio.TaskGroup() as group:
+                checks = [group.create_task(self._check(key)) for key in self.backends]
+            if all(check.result() for check in checks):
+                retry_seconds = _RESYNC_SECONDS
+
+    async def _download_documents(self) -> None:
+        """Download the OpenAPI of servers after they become available, and every minute."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DOWNLOAD_SECONDS if self.backends else None):
+                    await self._available.wait()
+            self._available.clear()
+            async with asyncio.TaskGroup() as group:
+                for key, backend in self.backends.items():
+                    if backend.is_available:
+                        group.create_task(self._download(key, backend))
+
+    async def _download(self, key: GroupVersion, backend: Backend) -> None:
+        """Download the OpenAPI of a server; if that fails, the last documents remain."""
+        present = self._openapi.get(key)
+        try:
+            documents = await fetch_openapi(backend, key, present)
+        except (TimeoutError, TransportError, UnresolvedService, ValueError) as error:
+            log.warning("no OpenAPI from the API server of %s.%s: %s", key[1], key[0], error)
+            return
+        if documents != present and self.backends.get(key) is backend:
+            self._openapi.set(key, documents)
 
     async def _close_abandoned(self) -> None:
         while self._abandoned:
@@ -94,14 +129,15 @@ class Aggregator:
         parts = request.path.split("/", 4)
         if len(parts) < 4 or parts[1] != "apis":
             return None
-        backend = self.backends.get((parts[2], parts[3]))
-        if backend is None:
-            return None
-        service = self._service(parts[2], parts[3])
+        key = parts[2], parts[3]
+        return self._respond(key, request) if key in self.backends else None
+
+    def _respond(self, key: GroupVersion, request: Request) -> Response | Handling[Response]:
+        service = self._service(*key)
         condition = None if service is None else condition_of(service, "Available")
         if condition is None or condition["status"] != "True":
             return text_response(503, "service unavailable\n")
-        return _pass_on(backend, request)
+        return _pass_on(self.backends[key], request)
 
     def discovery(self, path: str, accept: str, document: tuple[JSON, str] | None) -> tuple[JSON, str] | None:
         """Return the discovery document at a path and its content type, with the groups of aggregated API servers.
@@ -121,6 +157,28 @@ class Aggregator:
             return with_groups(content, groups), form
         remote = {key: self._discovered.get(key) or stale_version(key[1]) for key in self.backends}
         return with_aggregated(content, groups, remote), form
+
+    def openapi(
+        self, path: str, document: tuple[bytes, str] | None, own_v2: Callable[[], bytes]
+    ) -> tuple[bytes, str] | None:
+        """Return the OpenAPI document at a path and its content type, with those of aggregated API servers.
+
+        document: what the server has at the path without them. own_v2: returns its /openapi/v2 in JSON.
+        """
+        if document is None:
+            converted = self._openapi.converted(path.removeprefix(_V3_PATH))
+            return None if converted is None else (converted, JSON_TYPE)
+        content, form = document
+        if path == "/openapi/v3":
+            return self._openapi.index(content), form
+        if path == "/openapi/v2":
+            return self._openapi.v2(own_v2(), form, partial(self._store.list, API_SERVICES)), form
+        return document
+
+    def handle_openapi(self, request: Request) -> Response | Handling[Response] | None:
+        """Return the OpenAPI v3 document of an aggregated API server; None for other requests."""
+        key = self._openapi.server_of(request.path.rstrip("/").removeprefix(_V3_PATH))
+        return None if key is None else self._respond(key, request)
 
     # --- APIServices --------------------------------------------------------------------------------------------------
 
@@ -146,6 +204,7 @@ class Aggregator:
 
     def _forget(self, key: GroupVersion) -> None:
         self._discovered.pop(key, None)
+        self._openapi.set(key, None)
         if (backend := self.backends.pop(key, None)) is not None:
             self._abandoned.append(backend)
             self._changed.set()
@@ -163,6 +222,9 @@ class Aggregator:
             return True
         failure = self._service_failure(backend) or await self._discovery_failure(key, backend)
         status, reason, message = ("False", *failure) if failure else ("True", "Passed", "all checks passed")
+        if not failure and not backend.is_available:
+            self._available.set()
+        backend.is_available = not failure
         if self.backends.get(key) is backend:
             self._write_condition(key, {"type": "Available", "status": status, "reason": reason, "message": message})
         return not failure
@@ -204,11 +266,11 @@ class Aggregator:
             return "FailedDiscoveryCheck", str(error)
         url = f"https://{host}:{port}{path}"
         try:
-            response = await backend.get(path, "application/json", _CHECK_SECONDS)
+            response = await backend.get(path, {"accept": JSON_TYPE}, _CHECK_SECONDS)
             if not 200 <= response.status < 300:
                 problem = f"bad status from {url}: {response.status}"
             else:
-                self._discovered[key] = await _discovered(key, backend, response.body)
+                self._discovered[key] = await fetch_discovery(backend, key, response.body, _CHECK_SECONDS)
                 return None
         except TimeoutError:
             problem = f"Get {quoted(url)}: context deadline exceeded"
@@ -239,19 +301,6 @@ class Aggregator:
 async def _pass_on(backend: Backend, request: Request) -> Response:
     response: Response = await SlowWork(partial(backend.pass_on, request))
     return response
-
-
-async def _discovered(key: GroupVersion, backend: Backend, resource_list: bytes) -> JSON:
-    """Return the entry of a group version in aggregated discovery. Raises ValueError for invalid JSON."""
-    group, version = key
-    response = await backend.get("/apis", _AGGREGATED, _CHECK_SECONDS)
-    content: Any = msgspec.json.decode(response.body) if response.status == 200 else {}
-    for item in content.get("items") or ():
-        if content.get("kind") == "APIGroupDiscoveryList" and item["metadata"].get("name") == group:
-            for entry in item.get("versions") or ():
-                if entry["version"] == version:
-                    return {**entry, "freshness": "Current"}
-    return version_from_list(version, msgspec.json.decode(resource_list))
 
 
 def _group_version(service: JSON) -> GroupVersion:

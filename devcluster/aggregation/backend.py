@@ -36,6 +36,7 @@ _NOT_PASSED_ON = frozenset(
 _NOT_RETURNED = frozenset(
     {"audit-id", "cache-control", "connection", "content-length", "content-type", "date", "transfer-encoding"}
 )
+_AGGREGATOR = {"username": "system:kube-aggregator", "groups": ["system:masters"]}
 _UNAVAILABLE = "service unavailable\n"
 _UNESCAPED = "!#$&'*+-.^_`|~"  # of the characters of a header's name
 
@@ -55,10 +56,14 @@ class Backend:
     """Connections to the API server of one APIService. Used on one event loop."""
 
     def __init__(self, spec: JSON, addresses: ServiceAddresses, front_proxy: FrontProxy | None) -> None:
-        """spec: of the APIService. front_proxy: has the certificate by which the API server knows this one."""
+        """spec: of the APIService. front_proxy: has the certificate by which the API server knows this one.
+
+        `is_available` is the result of the last check by the Aggregator.
+        """
         self.spec = spec
         self._addresses = addresses
         self._front_proxy = front_proxy
+        self.is_available = False
         self._transports: dict[Address, AsyncioTransport] = {}
 
     @property
@@ -100,12 +105,13 @@ class Backend:
             return Response(streamed.status, content, media_type, returned, caching=caching)
         raise AssertionError  # the context suppresses no exception
 
-    async def get(self, path: str, accept: str, seconds: float) -> HttpResponse:
-        """Send a request of the aggregator itself. Raises TransportError, UnresolvedService, ValueError."""
-        identity = _identity({"username": "system:kube-aggregator", "groups": ["system:masters"]})
+    async def get(
+        self, path: str, headers: Mapping[str, str], seconds: float, user: JSON = _AGGREGATOR
+    ) -> HttpResponse:
+        """Send a request of this server itself. Raises TimeoutError, TransportError, UnresolvedService, ValueError."""
         _, transport = self._connect()
         async with asyncio.timeout(seconds):
-            return await transport.send(HttpRequest("GET", path, _Headers({"accept": accept}, identity)))
+            return await transport.send(HttpRequest("GET", path, _Headers(headers, _identity(user))))
 
     def address(self) -> Address:
         """Return the present address of the API server. Raises UnresolvedService."""

@@ -103,7 +103,10 @@ _SCHEMA_KEYS: dict[str, tuple[int, Callable[[int, Any], bytes]]] = {
     "additionalProperties": (21, _additional),
     "type": (22, lambda number, name: _message(number, _string(1, name))),
     "items": (23, lambda number, schema: _message(number, _message(1, _schema(schema)))),
+    "allOf": (24, lambda number, schemas: b"".join(_message(number, _schema(schema)) for schema in schemas)),
     "properties": (25, lambda number, schemas: _map(number, schemas, _schema)),
+    "discriminator": (26, _string),
+    "readOnly": (27, _integer),
     "externalDocs": (29, lambda number, value: _message(number, _fields(_DOCUMENTATION_KEYS, 3, value))),
     "example": (30, _any),
 }
@@ -113,17 +116,20 @@ def _schema(schema: JSON) -> bytes:
     return _fields(_SCHEMA_KEYS, 31, schema)
 
 
+_CHOICES = {"header": 1, "query": 3, "path": 4}
+
+
 def _parameter(parameter: JSON) -> bytes:
-    """Return a Parameter: body, query or path; query and path parameters have different field numbers."""
+    """Return a Parameter: body, query, path or header; those of the query have other field numbers."""
     location, required = parameter["in"], parameter.get("required", False)
     name, description = parameter["name"], parameter.get("description", "")
     if location == "body":
         body = _optional(1, description) + _string(2, name) + _string(3, location) + _optional(4, required)
         return _message(1, body + _message(5, _schema(parameter["schema"])))
-    type_number, unique_number, choice = (6, 20, 3) if location == "query" else (5, 19, 4)
+    type_number, unique_number = (6, 20) if location == "query" else (5, 19)
     value = _optional(1, required) + _string(2, location) + _optional(3, description) + _string(4, name)
     value += _string(type_number, parameter["type"]) + _optional(unique_number, parameter.get("uniqueItems", False))
-    return _message(2, _message(choice, value))
+    return _message(2, _message(_CHOICES[location], value))
 
 
 def _optional(number: int, value: str | bool) -> bytes:
@@ -139,7 +145,7 @@ def _parameters_item(item: JSON) -> bytes:
 
 
 def _response(response: JSON) -> bytes:
-    out = _string(1, response["description"])
+    out = _string(1, response.get("description", ""))
     if "schema" in response:
         out += _message(2, _message(1, _schema(response["schema"])))
     return _message(1, out)
@@ -151,6 +157,7 @@ def _parameters(number: int, items: Iterable[JSON]) -> bytes:
 
 _OPERATION_KEYS: dict[str, tuple[int, Callable[[int, Any], bytes]]] = {
     "tags": (1, _strings),
+    "summary": (2, _string),
     "description": (3, _string),
     "operationId": (5, _string),
     "produces": (6, _strings),
@@ -158,11 +165,12 @@ _OPERATION_KEYS: dict[str, tuple[int, Callable[[int, Any], bytes]]] = {
     "parameters": (8, _parameters),
     "responses": (9, lambda number, responses: _map(number, responses, _response)),
     "schemes": (10, _strings),
+    "deprecated": (11, _integer),
 }
 
 
 def _path(item: JSON) -> bytes:
-    methods = (key for key in item if key != "parameters")
+    methods = (key for key in item if key != "parameters" and not key.startswith("x-"))
     operations = (_message(_METHODS[key], _fields(_OPERATION_KEYS, 13, item[key])) for key in methods)
     return b"".join(operations) + _parameters(9, item.get("parameters", ()))
 

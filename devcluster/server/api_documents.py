@@ -14,6 +14,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE, PROTOBUF_TYPE, Request, Response
 from kubeloop.devcluster.api.served_resources import group_versions
+from kubeloop.devcluster.api.slow_work import Handling
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.openapi.discovery import get_discovery_document, is_aggregated
 from kubeloop.devcluster.serializer.negotiation import matches_content_type
@@ -53,7 +54,7 @@ class ApiDocuments:
         self._hides_storage_hashes = not gates.enabled("StorageVersionHash")
         self._api_gates = api_gates
 
-    def response(self, request: Request) -> Response | None:
+    def response(self, request: Request) -> Response | Handling[Response] | None:
         """Return the document at a path, None for other paths. Raises StatusError 405, 406, 415."""
         path = request.path.rstrip("/")
         accept, content_type = request.headers.get("accept", ""), request.headers.get("content-type", "")
@@ -108,8 +109,12 @@ class ApiDocuments:
         group, _, version = resource_list["groupVersion"].rpartition("/")
         return (group, version) in group_versions(self._api_gates)
 
-    def _openapi(self, request: Request, path: str, accept: str) -> Response:
-        document = self._documents.openapi(path, accept)
+    def _openapi(self, request: Request, path: str, accept: str) -> Response | Handling[Response]:
+        own = document = self._documents.openapi(path, accept)
+        if self._aggregator is not None and self._aggregator.backends:
+            if document is None and (response := self._aggregator.handle_openapi(request)) is not None:
+                return response
+            document = self._aggregator.openapi(path, document, self._own_v2)
         if document is None:
             if self._documents.openapi(path, "") is not None:
                 return Response(406, b"", "", [("Vary", "Accept")])
@@ -117,12 +122,19 @@ class ApiDocuments:
         response = Response(200, *document)
         if path == "/openapi/v3":
             return response
-        digest = self._documents.digest(path.removeprefix(_V3)) if path.startswith(_V3) else _digest(document[0])
+        is_own_v3 = own is not None and path.startswith(_V3)
+        digest = self._documents.digest(path.removeprefix(_V3)) if is_own_v3 else _digest(document[0])
         requested_hash = request.option("hash")
         if requested_hash and requested_hash != digest:
             headers = [("Location", f"{path}?hash={digest}"), ("Vary", "Accept"), ("Etag", f'"{digest}"')]
             return Response(301, b"", headers=headers)
         return _cached(request, response, digest, caching="public, immutable" if requested_hash else "")
+
+    def _own_v2(self) -> bytes:
+        """Return /openapi/v2 in JSON without aggregated API servers."""
+        document = self._documents.openapi("/openapi/v2", JSON_TYPE)
+        assert document is not None
+        return document[0]
 
 
 def _without_storage_hash(resource: JSON) -> JSON:

@@ -502,7 +502,7 @@ class ApiServer:
             raise forbidden(attributes, decision.reason)
         return decision.reason
 
-    def _non_resource(self, request: Request) -> Response:
+    def _non_resource(self, request: Request) -> Response | Handling[Response]:
         path = request.path.rstrip("/")
         if path in ("/metrics", "/metrics/slis"):
             from kubeloop.devcluster.server.metrics_page import metrics_response  # imports prometheus_client

@@ -12,9 +12,10 @@ import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
 from typing import Any
 
-from aiohttp import web
+from aiohttp import ETag, web
 
 from kubeloop.devcluster.server.tls import create_certificate
 from kubeloop.kube.clock import SystemClock
@@ -39,10 +40,38 @@ RESOURCE_LIST: JSON = {
         {"name": "things/status", "singularName": "", "namespaced": True, "kind": "Thing", "verbs": ["get"]},
     ],
 }
+SPEC: JSON = {
+    "swagger": "2.0",
+    "info": {"title": "Things", "version": "1"},
+    "paths": {
+        f"{PATH}/things": {
+            "get": {
+                "operationId": "listThings",
+                "produces": ["application/json"],
+                "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/com.example.Thing"}}},
+            }
+        },
+        "/version/": {"get": {"responses": {"200": {"schema": {"$ref": "#/definitions/com.example.Version"}}}}},
+    },
+    "definitions": {
+        "com.example.Thing": {
+            "description": "Thing is an example.",
+            "type": "object",
+            "properties": {"color": {"description": "Color of the thing.", "type": "string"}},
+            "x-kubernetes-group-version-kind": [{"group": GROUP, "version": VERSION, "kind": "Thing"}],
+        },
+        "com.example.Version": {"type": "object"},
+    },
+}
+"""OpenAPI v2 of the server."""
 
 
 class AggregatedServer:
-    """A running server. ca: verifies it, as spec.caBundle. is_broken: it responds with 500 to discovery."""
+    """A running server.
+
+    ca: verifies it, as spec.caBundle. is_broken: it responds with 500 to discovery. documents: other bodies by path,
+    with an ETag for JSON.
+    """
 
     def __init__(self, host: str = "agg.default.svc") -> None:
         self._certificate = create_certificate(SystemClock())
@@ -51,6 +80,7 @@ class AggregatedServer:
         self.ca = b64encode(self._certificate.authority.certificate_pem.encode()).decode()
         self.port = 0
         self.is_broken = False
+        self.documents: dict[str, bytes | JSON] = {}
 
     def api_service(self, **spec: Any) -> JSON:
         """Return the APIService of this server behind the Service default/agg."""
@@ -71,6 +101,13 @@ class AggregatedServer:
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         path = request.path.rstrip("/")
+        if (document := self.documents.get(path)) is not None:
+            if isinstance(document, bytes):
+                return web.Response(body=document)
+            etag = ETag(sha256(json.dumps(document).encode()).hexdigest())
+            if request.if_none_match == (etag,):
+                return web.Response(status=304)
+            return web.json_response(document, headers={"ETag": f'"{etag.value}"'})
         if path == PATH:
             return web.json_response(RESOURCE_LIST, status=500 if self.is_broken else 200)
         if path.endswith("/missing"):

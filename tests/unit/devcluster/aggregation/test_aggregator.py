@@ -6,19 +6,20 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kubeloop.devcluster.aggregation.aggregator import Aggregator
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
-from support.apiserver.aggregated_server import GROUP, PATH, RESOURCE_LIST, VERSION, AggregatedServer
+from support.apiserver.aggregated_server import GROUP, PATH, RESOURCE_LIST, SPEC, VERSION, AggregatedServer
 from support.apiserver.api_requests import InProcessApi, request
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 NAME = f"{VERSION}.{GROUP}"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 SERVICE = {"metadata": {"name": "agg"}, "spec": {"ports": [{"port": 443}]}}
 
 
@@ -39,6 +40,11 @@ class Cluster:
             while self.condition()["reason"] != reason:
                 await asyncio.sleep(0.01)
         return self.condition()["message"]
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the paths of /openapi/v3."""
+        paths: dict[str, Any] = json.loads(self.api("GET", "/openapi/v3")[1])["paths"]
+        return paths
 
     async def create(self, **spec: Any) -> None:
         """Create a Service at the address of the server, and its APIService."""
@@ -168,6 +174,55 @@ async def test_discovery_has_the_group_in_all_forms(cluster: Cluster):
     cluster.api.succeed("DELETE", f"{SERVICES}/{NAME}")
     assert group not in cluster.api("GET", "/apis")[1]["groups"]
     assert cluster.api("GET", f"{PATH}/things")[0] == 404
+
+
+async def test_openapi_has_the_documents_of_available_servers(cluster: Cluster):
+    api, name = cluster.api, f"apis/{GROUP}/{VERSION}"
+    url = f"/openapi/v3/{name}?hash=1"
+    index = {"paths": {name: {"serverRelativeURL": url}, "version": {"serverRelativeURL": "/openapi/v3/version"}}}
+    cluster.server.documents = {
+        "/openapi/v2": SPEC, "/openapi/v3": index, f"/openapi/v3/{name}": {"openapi": "3.0.0"}
+    }  # fmt: skip
+    own = cluster.openapi()
+    await cluster.create()
+    async with asyncio.timeout(10):
+        while cluster.openapi() == own:
+            await asyncio.sleep(0.01)
+    assert cluster.openapi() == own | {name: {"serverRelativeURL": url}}
+    assert await api.handle("GET", url) == (200, {"openapi": "3.0.0"})
+    document = api("GET", "/openapi/v2")[1]
+    assert "com.example.Thing" in document["definitions"]
+    assert b"com.example.Thing" in cast("bytes", api.respond("GET", "/openapi/v2", accept=PROTOBUF).body)
+    assert document["paths"][f"{PATH}/things"] == SPEC["paths"][f"{PATH}/things"]
+    api.succeed("DELETE", f"{SERVICES}/{NAME}")
+    assert cluster.openapi() == own
+    assert "com.example.Thing" not in api("GET", "/openapi/v2")[1]["definitions"]
+    assert api("GET", url)[0] == 404
+
+
+async def test_openapi_is_converted_for_servers_that_have_version_two_only(cluster: Cluster):
+    cluster.server.documents = {"/openapi/v2": SPEC}
+    await cluster.create()
+    name = f"apis/{GROUP}/{VERSION}"
+    async with asyncio.timeout(10):
+        while name not in cluster.openapi():
+            await asyncio.sleep(0.01)
+    url = cluster.openapi()[name]["serverRelativeURL"]
+    status, document = cluster.api("GET", url)
+    assert (status, list(document["components"]["schemas"])) == (200, ["com.example.Thing"])
+    assert cluster.api("GET", f"/openapi/v3/{name}?hash=0")[0] == 301
+
+
+async def test_invalid_documents_do_not_make_a_server_unavailable(cluster: Cluster, caplog: pytest.LogCaptureFixture):
+    cluster.server.documents = {PATH: b"<html>", "/openapi/v2": b"<html>"}
+    await cluster.create()
+    items = cluster.api("GET", "/apis", accept=AGGREGATED)[1]["items"]
+    (version,) = next(item["versions"] for item in items if item["metadata"].get("name") == GROUP)
+    assert version == {"version": VERSION, "freshness": "Stale"}
+    async with asyncio.timeout(10):
+        while "no OpenAPI from the API server of v1.agg.example.com" not in caplog.text:
+            await asyncio.sleep(0.01)
+    assert cluster.api("GET", "/openapi/v2")[0] == 200
 
 
 async def test_api_service_takes_over_the_metrics_api(cluster: Cluster):

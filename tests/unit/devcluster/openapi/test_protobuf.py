@@ -34,3 +34,16 @@ def test_definition_is_a_named_schema():
 def test_unknown_key_is_an_error(definition: JSON):
     with pytest.raises(KeyError):
         encode(document(definitions={"T": definition}))
+
+
+def test_keys_of_other_api_servers_are_encoded():
+    definition = {"allOf": [{"type": "number"}], "discriminator": "kind", "readOnly": True}
+    header = {"name": "h", "in": "header", "type": "string"}
+    operation = {"summary": "s", "deprecated": True, "parameters": [header], "responses": {"200": {}}}
+    encoded = encode(document(definitions={"T": definition}, paths={"/a": {"get": operation, "x-own": 1}}))
+    # field 24: allOf of a schema with the type (22) number; 26: discriminator; 27: readOnly
+    assert bytes.fromhex("c2 01 0b b2 01 08 0a 06") + b"number" in encoded
+    assert bytes.fromhex("d2 01 04") + b"kind" + bytes.fromhex("d8 01 01") in encoded
+    # fields of an operation: 2: summary; 11: deprecated; 8: parameters with the form header (1)
+    assert bytes.fromhex("12 01 73 58 01 42") in encoded
+    assert bytes.fromhex("12 15 0a 13") + b"\x12\x06header" in encoded
