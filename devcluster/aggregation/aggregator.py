@@ -9,9 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.aggregation.backend import Backend
 from kubeloop.devcluster.aggregation.documents import (
     GroupVersion,
     sorted_versions,
@@ -19,8 +19,7 @@ from kubeloop.devcluster.aggregation.documents import (
     with_aggregated,
     with_groups,
 )
-from kubeloop.devcluster.aggregation.downloads import fetch_discovery, fetch_openapi
-from kubeloop.devcluster.aggregation.openapi import AggregatedOpenApi
+from kubeloop.devcluster.aggregation.proxy_settings import DEFAULT_SETTINGS, ProxySettings
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
 from kubeloop.devcluster.api.served_resources import API_SERVICES, get_served_resource
@@ -40,6 +39,10 @@ from kubeloop.kube.validation.field_errors import quoted
 
 log = logging.getLogger(__name__)
 
+if TYPE_CHECKING:
+    from kubeloop.devcluster.aggregation.backend import Backend
+    from kubeloop.devcluster.aggregation.openapi import AggregatedOpenApi
+
 _RESYNC_SECONDS = 30.0
 _CHECK_SECONDS = 5.0
 _DOWNLOAD_SECONDS = 60.0  # between downloads of OpenAPI
@@ -51,15 +54,20 @@ class Aggregator:
     """Passes requests on to the API servers of APIServices with a Service, and maintains the condition Available."""
 
     def __init__(
-        self, store: ObjectStore, clock: Clock, addresses: ServiceAddresses, front_proxy: FrontProxy | None
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        addresses: ServiceAddresses,
+        front_proxy: FrontProxy | None,
+        settings: ProxySettings = DEFAULT_SETTINGS,
     ) -> None:
+        self._settings = settings
         self._store = store
         self._clock = clock
         self._addresses = addresses
         self._front_proxy = front_proxy
         self.backends: dict[GroupVersion, Backend] = {}
         self._discovered: dict[GroupVersion, JSON] = {}
-        self._openapi = AggregatedOpenApi()
         self._abandoned: list[Backend] = []
         self._changed, self._available = asyncio.Event(), asyncio.Event()
         for service in store.list(API_SERVICES) if store.data_directory is not None else ():
@@ -67,6 +75,12 @@ class Aggregator:
         store.follow(API_SERVICES, self._note_service)
         for resource in (SERVICES, ENDPOINT_SLICES):
             store.follow(resource, self._note_endpoints)
+
+    @cached_property
+    def _openapi(self) -> AggregatedOpenApi:
+        from kubeloop.devcluster.aggregation.openapi import AggregatedOpenApi  # few clusters have aggregated servers
+
+        return AggregatedOpenApi()
 
     async def run(self) -> None:
         """Check the API servers and download their OpenAPI until cancelled."""
@@ -109,6 +123,8 @@ class Aggregator:
 
     async def _download(self, key: GroupVersion, backend: Backend) -> None:
         """Download the OpenAPI of a server; if that fails, the last documents remain."""
+        from kubeloop.devcluster.aggregation.downloads import fetch_openapi
+
         present = self._openapi.get(key)
         try:
             documents = await fetch_openapi(backend, key, present)
@@ -199,13 +215,15 @@ class Aggregator:
             return
         self._forget(key)
         if spec.get("service"):
-            self.backends[key] = Backend(spec, self._addresses, self._front_proxy)
+            from kubeloop.devcluster.aggregation.backend import Backend
+
+            self.backends[key] = Backend(spec, self._addresses, self._front_proxy, self._settings)
             self._changed.set()
 
     def _forget(self, key: GroupVersion) -> None:
-        self._discovered.pop(key, None)
-        self._openapi.set(key, None)
         if (backend := self.backends.pop(key, None)) is not None:
+            self._discovered.pop(key, None)
+            self._openapi.set(key, None)
             self._abandoned.append(backend)
             self._changed.set()
 
@@ -259,6 +277,8 @@ class Aggregator:
 
     async def _discovery_failure(self, key: GroupVersion, backend: Backend) -> tuple[str, str] | None:
         """Return reason and message if the API server does not respond; else store its discovery document."""
+        from kubeloop.devcluster.aggregation.downloads import fetch_discovery
+
         path = "/apis/{}/{}".format(*key)
         try:
             host, port = backend.address()

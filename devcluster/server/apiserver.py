@@ -30,6 +30,7 @@ from kubeloop.devcluster.admission.optional import optional_plugins
 from kubeloop.devcluster.admission.optional.plugin import PluginEnvironment
 from kubeloop.devcluster.admission.plugin_settings import PluginSettings
 from kubeloop.devcluster.aggregation.aggregator import Aggregator
+from kubeloop.devcluster.aggregation.proxy_settings import ProxySettings
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.authorizer import forbidden, is_privileged
 from kubeloop.devcluster.api.request import (
@@ -135,13 +136,13 @@ class ServingSettings(msgspec.Struct, frozen=True):
     "" without TLS: every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like
     kube-apiserver without kube-controller-manager. authority: of the cluster; None: created when it is needed.
     client_ca: authorities whose client certificates are accepted, in PEM, "" for those of root_ca. front_proxy,
-    static_tokens, accepts_bootstrap_tokens: see Authenticator. authorization_modes: authorizers in their order.
-    accepts_anonymous: requests without credentials, unless all requests are allowed. admission: the admission
-    plugins. service_account_key: file of the key that signs service account tokens, created on first
-    use; None: in the data directory, else in memory. serves_metrics: serve the metrics API for simulated pods.
-    resolved_addresses: addresses of Services and other hosts that the server calls, by host. toleration_seconds: of
-    default tolerations. disabled_apis: see runtime_config. audit: the audit log, None for none. tokens: of service
-    accounts.
+    static_tokens, accepts_bootstrap_tokens: see Authenticator. proxy: how aggregated API servers are called.
+    authorization_modes: authorizers in their order. accepts_anonymous: requests without credentials, unless all
+    requests are allowed. admission: the admission plugins. service_account_key: file of the key that signs service
+    account tokens, created on first use; None: in the data directory, else in memory. serves_metrics: serve the metrics
+    API for simulated pods. resolved_addresses: addresses of Services and other hosts that the server calls, by host.
+    toleration_seconds: of default tolerations. disabled_apis: see runtime_config. audit: the audit log, None for none.
+    tokens: of service accounts.
     """
 
     compaction_seconds: float = 300.0
@@ -156,6 +157,7 @@ class ServingSettings(msgspec.Struct, frozen=True):
     authority: CertificateAuthority | None = None
     client_ca: str = ""
     front_proxy: FrontProxySettings | None = None
+    proxy: ProxySettings = ProxySettings()
     static_tokens: dict[str, JSON] = msgspec.field(default_factory=dict)
     accepts_bootstrap_tokens: bool = False
     authorization_modes: tuple[str, ...] = DEFAULT_MODES
@@ -261,7 +263,7 @@ class ApiServer:
         self._compute_thread = ComputeThread()
         addresses = ServiceAddresses(self.store, settings.resolved_addresses)
         self._webhook_client = WebhookClient(addresses)
-        self._aggregator = Aggregator(self.store, clock, addresses, self._front_proxy)
+        self._aggregator = Aggregator(self.store, clock, addresses, self._front_proxy, settings.proxy)
         self._definitions = Definitions(self.store, clock, self._end_watches, self._webhook_client)
         enabled = settings.admission.plugins
         if not gates.enabled("MutatingAdmissionPolicy"):
@@ -439,6 +441,8 @@ class ApiServer:
         if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
             return _no_kind(request.path)
         if self._aggregator.backends and (response := self._aggregator.handle(request)) is not None:
+            audit_id = self._audit_id(request) if request.audit is None else request.audit.audit_id
+            request.headers = {**request.headers, "audit-id": audit_id}
             return response
         info = request.route = self._route(request)
         if info is None:

@@ -73,11 +73,15 @@ class _Deadlines:
 class AsyncioTransport:
     """A Transport to one endpoint. Use it inside one loop, and close it."""
 
-    def __init__(self, endpoint: Endpoint, *, http2: bool = True) -> None:
-        """http2: False to use HTTP/1.1 only. Raises ValueError for an endpoint behind a proxy: AiohttpTransport's."""
+    def __init__(self, endpoint: Endpoint, *, http2: bool = True, stream_start_seconds: float | None = None) -> None:
+        """http2: False to use HTTP/1.1 only. stream_start_seconds: until a streamed response begins, None for 30.
+
+        Raises ValueError for an endpoint behind a proxy: AiohttpTransport's.
+        """
         if endpoint.proxy:
             raise ValueError("AsyncioTransport does not speak to proxies")
         self._endpoint = endpoint
+        self._stream_start_seconds = stream_start_seconds
         self._idle: list[Http1Connection] = []  # the most recently used at the end
         self._http2: list[Http2Connection] = []
         self._buffer = new_buffer()
@@ -120,7 +124,7 @@ class AsyncioTransport:
             connection = await self._connection(request.method, None)
             exchange = self._begin(connection, request.method, request.target, request.headers, request.body, True)
             try:
-                self._deadlines.set(exchange, _RESPONSE_SECONDS)
+                self._deadlines.set(exchange, self._stream_start_seconds or _RESPONSE_SECONDS)
                 try:
                     status, response_headers = await exchange.head()
                 except TransportError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kubeloop.cli.options.gate_warnings import log_gate_warnings
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.devcluster.admission.plugin_settings import KUBEADM_PLUGINS, parse_plugins
+from kubeloop.devcluster.aggregation.proxy_settings import ProxySettings, read_client_pem
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.authentication.static_tokens import read_static_tokens
 from kubeloop.devcluster.authorization.mode_names import parse_authorization_modes
@@ -72,6 +73,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
             _read_certificates(cluster.requestheader_client_ca_file, "--requestheader-client-ca-file"),
             tuple(filter(None, ",".join(cluster.requestheader_allowed_names).split(","))),
         ),
+        proxy=ProxySettings(_read_proxy_certificate(cluster)),
         static_tokens=read_static_tokens(cluster.token_auth_file) if cluster.token_auth_file else {},
         accepts_bootstrap_tokens=cluster.enable_bootstrap_token_auth,
         authorization_modes=parse_authorization_modes(cluster.authorization_mode),
@@ -104,6 +106,17 @@ def _audit_log(cluster: DevClusterOptions, *, supervised: bool) -> AuditLog | No
     from kubeloop.devcluster.audit.policy import read_policy
 
     return AuditLog(read_policy(policy), str(path))
+
+
+def _read_proxy_certificate(cluster: DevClusterOptions) -> bytes:
+    """Return certificate and key of the cluster as a front proxy, b"" without options. Raises UserError."""
+    certificate, key = cluster.proxy_client_cert_file, cluster.proxy_client_key_file
+    if certificate is None and key is None:
+        return b""
+    if certificate is None or key is None:
+        problem = "--proxy-client-cert-file and --proxy-client-key-file must be specified together"
+        raise UserError(problem, hint="name both files, or none for a certificate of the cluster")
+    return read_client_pem(certificate, key)
 
 
 def _read_certificates(path: Path | None, option: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.auth.certificate_authority import CertificateAuthority
-from support.apiserver.aggregated_server import GROUP, PATH, VERSION, AggregatedServer, in_thread
+from support.apiserver.aggregated_server import GROUP, PATH, SPEC, VERSION, AggregatedServer, in_thread
 from support.apiserver.apiserver_process import apiserver_command, running_apiserver_sync
 from support.apiserver.tls_api import TlsApi
 from support.comparison.real_apiserver import needs_binaries, real_apiserver
@@ -73,6 +74,23 @@ def put_service(api: TlsApi, spec: JSON) -> None:
     assert api.administrator("POST", "/api/v1/namespaces/default/services", body)[0] == 201
 
 
+def upgrade(api: TlsApi, name: str) -> list[str]:
+    """Return the first line and, of a WebSocket, the first message of the response to a request for an upgrade."""
+    key = base64.b64encode(b"0123456789abcdef").decode()
+    head = [
+        f"GET {PATH}/{name} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {api.token}",
+        "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}",
+    ]  # fmt: skip
+    with api.connect() as connection, connection.makefile("rb") as received:
+        connection.sendall("\r\n".join([*head, "", ""]).encode())
+        lines = [received.readline().decode().strip()]
+        while received.readline().strip():
+            pass
+        if " 101 " in lines[0]:
+            lines.append(received.read(2 + len("admin")).decode("latin-1"))
+    return lines
+
+
 def run(api: TlsApi, server: AggregatedServer) -> JSON:
     """Return everything that a user sees while an APIService comes and goes."""
     seen: JSON = {}
@@ -84,7 +102,7 @@ def run(api: TlsApi, server: AggregatedServer) -> JSON:
     def requests() -> JSON:
         paths = (
             PATH, f"/apis/{GROUP}", f"{PATH}/things", f"{PATH}/namespaces/a%20b/things?x=2&x=1&limit=3",
-            f"{PATH}/missing", f"{PATH}/watch", f"{PATH}/stream",
+            f"{PATH}/missing", f"{PATH}/watch", f"{PATH}/stream", f"{PATH}/moved",
         )  # fmt: skip
         responses = {path: api.administrator("GET", path) for path in paths}
         token = f"Bearer {api.token}"
@@ -102,6 +120,20 @@ def run(api: TlsApi, server: AggregatedServer) -> JSON:
             "responses": responses,
             "groups": [group for group in groups if group["name"] == GROUP],
             "items": [item for item in items if item["metadata"].get("name") == GROUP],
+            "upgrades": [upgrade(api, name) for name in ("socket", "missing", "things", "moved")],
+        }
+
+    def openapi() -> JSON:
+        name, deadline = PATH.removeprefix("/"), time.monotonic() + 45
+        while name not in (v3 := api.administrator("GET", "/openapi/v3")[1]["paths"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        v2 = api.administrator("GET", "/openapi/v2")[1]
+        return {
+            "v3": v3[name],
+            "document": api.administrator("GET", f"/openapi/v3{PATH}")[1],
+            "paths": {path: item for path, item in v2["paths"].items() if path.startswith(PATH)},
+            "definitions": {name: value for name, value in v2["definitions"].items() if name.startswith("com.example")},
         }
 
     seen["requests without Service"] = requests()
@@ -112,7 +144,7 @@ def run(api: TlsApi, server: AggregatedServer) -> JSON:
     put_service(api, {"type": "ExternalName", "externalName": "localhost"})
     seen["available"] = until(api, "Passed")
     time.sleep(2)  # kube-apiserver fetches discovery documents afterwards
-    seen["requests"] = requests()
+    seen["requests"], seen["OpenAPI"] = requests(), openapi()
     server.is_broken = True
     put_service(api, {"type": "ExternalName", "externalName": "localhost"})
     seen["broken"] = until(api, "FailedDiscoveryCheck")
@@ -127,6 +159,10 @@ def test_aggregated_server_is_served_as_by_kubernetes(servers: tuple[TlsApi, Tls
     results = []
     for api in servers:
         with in_thread(AggregatedServer()) as server:
+            name = PATH.removeprefix("/")
+            server.documents["/openapi/v2"] = SPEC
+            server.documents["/openapi/v3"] = {"paths": {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash=1"}}}
+            server.documents[f"/openapi/v3/{name}"] = {"openapi": "3.0.0", "paths": {}}
             results.append(run(api, server))
     ours, real = results
     for name in real:

@@ -321,6 +321,15 @@ class DevClusterOptions(CommandOptions):
         multiple=True,
         metavar="NAMES",
     )
+    proxy_client_cert_file: Path | None = option(
+        "File with the certificate, in PEM, by which aggregated API servers recognize the cluster as their front proxy"
+        " (default: one of the cluster).",
+        default=None,
+        type=FILE,
+    )
+    proxy_client_key_file: Path | None = option(
+        "File with the key of --proxy-client-cert-file.", default=None, type=FILE
+    )
     client_ca_file: Path | None = option(
         "File with the certificate authorities, in PEM, whose client certificates the API server accepts (default:"
         " the cluster's own).",

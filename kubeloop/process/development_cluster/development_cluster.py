@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.admission.plugin_settings import PluginSettings
+from kubeloop.devcluster.aggregation.proxy_settings import ProxySettings
 from kubeloop.devcluster.api.errors import NotDurable
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
@@ -49,8 +50,8 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     service_account_key: see ServingSettings. client_ca: authorities whose client certificates are accepted, in PEM;
     "" for that of the cluster. front_proxy, static_tokens, accepts_bootstrap_tokens: see Authenticator.
     certificate_authority: file of the cluster's own. authorization_modes: authorizers in their order. audit: see
-    ServingSettings.
-    admission: the admission plugins. resolved_addresses: those of --resolve, by host.
+    ServingSettings. proxy: how aggregated API servers are called. admission: the admission plugins.
+    resolved_addresses: those of --resolve, by host.
     """
 
     port: int
@@ -66,6 +67,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     service_account_key: Path
     client_ca: str
     front_proxy: FrontProxySettings
+    proxy: ProxySettings
     static_tokens: dict[str, JSON]
     accepts_bootstrap_tokens: bool
     certificate_authority: Path
@@ -122,6 +124,7 @@ async def _serve_on(
             root_ca=certificate.authority.certificate_pem,
             client_ca=server.client_ca,
             front_proxy=server.front_proxy,
+            proxy=server.proxy,
             static_tokens=server.static_tokens,
             accepts_bootstrap_tokens=server.accepts_bootstrap_tokens,
             service_account_key=server.service_account_key,

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import msgspec
 from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from kubeloop import KUBERNETES_VERSION
 from kubeloop.devcluster.admission.default_toleration_seconds import TolerationSeconds
 from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, parse_plugins
+from kubeloop.devcluster.aggregation.proxy_settings import ProxySettings, read_client_pem
 from kubeloop.devcluster.api.runtime_config import disabled_apis
 from kubeloop.devcluster.audit.log_file import AuditLog, Rotation
 from kubeloop.devcluster.audit.policy import read_policy
@@ -27,6 +29,7 @@ from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.server.listener import PortTaken, listening_socket, machine_identity
 from kubeloop.devcluster.server.tls import create_certificate, server_context
+from kubeloop.kube.client.tls_verification import load_certificates
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.user_error import UserError
@@ -42,6 +45,14 @@ _TLS_VERSIONS = {
     "VersionTLS12": ssl.TLSVersion.TLSv1_2,
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
 }
+_FRONT_PROXY_FLAGS = {
+    "username-headers": "X-Remote-User",
+    "group-headers": "X-Remote-Group",
+    "extra-headers-prefix": "X-Remote-Extra-",
+    "allowed-names": "",
+    "uid-headers": "X-Remote-Uid",
+}
+"""Flags `requestheader-NAME`, and the header that must be among their values."""
 _FOREVER_SECONDS = 365 * 24 * 3600.0
 _MINOR_VERSION = ".".join(KUBERNETES_VERSION.removeprefix("v").split(".")[:2])
 
@@ -165,8 +176,41 @@ class ServingOptions:
         )
         return b"".join(blocks).decode()
 
+    def _proxy(self) -> ProxySettings:
+        flags = self._flags
+        certificate, key = flags.text("proxy-client-cert-file"), flags.text("proxy-client-key-file")
+        return ProxySettings(
+            client_pem=read_client_pem(Path(certificate), Path(key)) if certificate and key else b"",
+            refuses_redirects=flags.boolean("aggregator-reject-forwarding-redirect"),
+        )
+
+    def _check_front_proxies(self) -> None:
+        """Check the flags of headers by which front proxies name users."""
+        flags = self._flags
+        hint = "name headers, or leave the flag out"
+        for name, standard in _FRONT_PROXY_FLAGS.items():
+            values = flags.strings(f"requestheader-{name}")
+            if any(not value.strip() for value in values):
+                raise UserError(f'empty value in "requestheader-{name}"', hint=hint)
+            if standard and values and standard.lower() not in map(str.lower, values):
+                kind = "header prefix" if standard.endswith("-") else "header"
+                problem = f"--requestheader-{name} is set without specifying the standard {standard} {kind}"
+                problem += " - API aggregation will not work"
+                if name == "uid-headers":
+                    raise UserError(problem, hint=hint)
+                log.warning(problem)
+        own, proxies = (self._text(flag) for flag in ("client-ca-file", "requestheader-client-ca-file"))
+        if not flags.strings("requestheader-allowed-names") and _share_certificates(own, proxies):
+            raise UserError(
+                "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates;"
+                " --requestheader-allowed-names must be specified to ensure regular client certificates cannot set"
+                " authenticating proxy headers for arbitrary users",
+                hint="name the certificates of front proxies, or use another authority",
+            )
+
     def _front_proxy(self) -> FrontProxySettings | None:
         flags = self._flags
+        self._check_front_proxies()
         if not flags.text("requestheader-client-ca-file"):
             return None
         return FrontProxySettings(
@@ -198,6 +242,7 @@ class ServingOptions:
             feature_gates=gates,
             client_ca=self._text("client-ca-file"),
             front_proxy=self._front_proxy(),
+            proxy=self._proxy(),
             static_tokens=read_static_tokens(Path(tokens)) if tokens else {},
             authorization_modes=parse_authorization_modes(flags.text("authorization-mode")),
             accepts_anonymous=flags.boolean("anonymous-auth"),
@@ -300,3 +345,9 @@ def _openssl_name(suite: str) -> str:
     name = suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "_").replace("_CBC_", "_")
     name = name.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
     return name.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_", "-")
+
+
+def _share_certificates(first: str, second: str) -> bool:
+    """Return True if a certificate is in both bundles."""
+    bundles = [{certificate.fingerprint(SHA256()) for certificate in load_certificates(pem)} for pem in (first, second)]
+    return not bundles[0].isdisjoint(bundles[1])

@@ -1,6 +1,7 @@
 """A small aggregated API server: things of agg.example.com/v1, over TLS, for tests that run beside it.
 
-It responds with the request that it has received. `/stream` streams, `/missing` is a 404 with a Status.
+It responds with the request that it has received. `/stream` streams, `/missing` is a 404 with a Status, `/moved`
+redirects, `/silent` does not respond, `/socket` is a WebSocket that sends the name of the user, then returns messages.
 """
 
 from __future__ import annotations
@@ -115,13 +116,31 @@ class AggregatedServer:
             return web.json_response(status, status=404)
         if not path.startswith(PATH):
             return web.Response(status=404)
+        if path.endswith("/silent"):
+            await asyncio.sleep(60)
+        if path.endswith("/moved"):
+            raise web.HTTPFound("/elsewhere")
+        if path.endswith("/socket") and request.headers.get("Upgrade") == "websocket":
+            socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+            await socket.prepare(request)
+            await socket.send_str(request.headers["X-Remote-User"])
+            async for message in socket:
+                await socket.send_bytes(message.data)
+            return socket
         if path.endswith("/stream"):
             stream = web.StreamResponse(headers={"Content-Type": "application/json;stream=watch"})
             await stream.prepare(request)
             for number in range(3):
                 await stream.write(json.dumps({"type": "ADDED", "object": {"number": number}}).encode() + b"\n")
             return stream
-        shown = ("x-test", "authorization", "impersonate-user")
+        shown = (
+            "x-test",
+            "authorization",
+            "impersonate-user",
+            "x-forwarded-for",
+            "x-forwarded-proto",
+            "x-forwarded-uri",
+        )
         peer = request.transport and request.transport.get_extra_info("peercert")
         received = {
             "method": request.method,
@@ -134,7 +153,9 @@ class AggregatedServer:
             "body": (await request.read()).decode(),
             "proxy": dict(entry[0] for entry in peer["subject"]).get("commonName") if peer else None,
         }
-        return web.json_response(received, headers={"X-Own": "a"})
+        return web.json_response(
+            received, headers={"X-Own": "a", "X-Seen-Audit-Id": request.headers.get("Audit-Id", "")}
+        )
 
     @asynccontextmanager
     async def serving(self, client_ca: str = "") -> AsyncIterator[AggregatedServer]:

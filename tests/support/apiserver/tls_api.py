@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 from base64 import b64decode
 from pathlib import Path
@@ -49,6 +50,12 @@ class TlsApi(NamedTuple):
             return response.status, json.loads(text)
         except ValueError:  # no JSON, or a stream of it
             return response.status, text
+
+    def connect(self) -> ssl.SSLSocket:
+        """Return a connection, which the caller closes."""
+        parts = urlsplit(self.url)
+        connection = socket.create_connection((parts.hostname or "", parts.port or 443), timeout=30)
+        return ssl.create_default_context(cadata=self.ca).wrap_socket(connection, server_hostname=parts.hostname)
 
     def administrator(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Send a request of the administrator."""

@@ -79,6 +79,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 async def test_requests_are_passed_on_with_the_identity_of_the_user(cluster: Cluster):
     await cluster.create()
     headers = {"x_test": "t", "impersonate_user": "alice", "impersonate_group": "dev, ops"}
+    headers |= {"x_forwarded_for": "10.0.0.1", "connection": "keep-alive, X-Hop", "x_hop": "1"}
     headers |= {"impersonate_uid": "u", "impersonate_extra_acme.com%2fp": "v"}
     status, received = await cluster.api.handle(
         "POST", f"{PATH}/namespaces/a%20b/things?dryRun=All&x=1&x=2", {"spec": 1}, authorization="", **headers
@@ -88,6 +89,9 @@ async def test_requests_are_passed_on_with_the_identity_of_the_user(cluster: Clu
         "method": "POST",
         "path": f"{PATH}/namespaces/a%20b/things?dryRun=All&x=1&x=2",
         "headers": [
+            ["x-forwarded-for", "10.0.0.1"],
+            ["x-forwarded-proto", "https"],
+            ["x-forwarded-uri", f"{PATH}/namespaces/a%20b/things"],
             ["x-remote-extra-acme.com%2fp", "v"],
             ["x-remote-group", "dev"],
             ["x-remote-group", "ops"],
@@ -110,6 +114,18 @@ async def test_errors_and_streams_pass_through(cluster: Cluster):
     lines = b"".join([chunk async for chunk in response.body]).splitlines()
     assert [json.loads(line)["object"]["number"] for line in lines] == [0, 1, 2]
     assert response.content_type == "application/json;stream=watch"
+
+
+async def test_response_has_the_audit_id_that_the_server_received(cluster: Cluster):
+    await cluster.create()
+    await cluster.api.handle("GET", f"{PATH}/things")
+    assert cluster.api.headers["x-seen-audit-id"] == cluster.api.headers["Audit-Id"] != ""
+
+
+async def test_redirect_is_refused(cluster: Cluster):
+    await cluster.create()
+    status, text = await cluster.api.handle("GET", f"{PATH}/moved")
+    assert (status, text) == (502, "the backend attempted to redirect this request, which is not permitted")
 
 
 async def test_unavailable_server_is_a_503(cluster: Cluster):
@@ -146,6 +162,12 @@ async def test_failed_discovery_makes_an_api_service_unavailable(cluster: Cluste
     assert message == f"failing or missing response from {url}: bad status from {url}: 500"
     cluster.server.is_broken = False
     await cluster.until("Passed")
+
+
+async def test_invalid_authority_is_reported(cluster: Cluster):
+    await cluster.create()
+    cluster.api.succeed("PATCH", f"{SERVICES}/{NAME}", {"spec": {"caBundle": "bm9uZQ=="}})
+    assert "unable to load root certificates" in await cluster.until("FailedDiscoveryCheck")
 
 
 async def test_unknown_authority_is_reported(cluster: Cluster):

@@ -1,12 +1,15 @@
 """Options of `kubeloop apiserver`."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from kubeloop.cli.apiserver import _audit_log, node_settings, serve
+from kubeloop.cli.apiserver import _audit_log, _read_proxy_certificate, node_settings, serve
 from kubeloop.cli.options.options import DevClusterOptions, FeatureGateOptions, ServeOptions
+from kubeloop.kube.auth.certificate_authority import CertificateAuthority
 from kubeloop.kube.user_error import UserError
+from support.objects.client_certificates import client_certificate
 
 
 @pytest.mark.parametrize(
@@ -60,3 +63,15 @@ def test_audit_log_has_policy_and_path(tmp_path):
     assert audit is not None
     assert (audit.policy.rules[0].level, audit.path) == ("Metadata", str(tmp_path / "log"))
     assert _audit_log(DevClusterOptions(), supervised=False) is None
+
+
+def test_certificate_of_the_front_proxy_needs_both_files(tmp_path):
+    pem = client_certificate(CertificateAuthority.create(datetime.now(UTC)), "front-proxy-client").pem
+    file = tmp_path / "proxy.pem"
+    file.write_bytes(pem)
+    options = DevClusterOptions(proxy_client_cert_file=file, proxy_client_key_file=file)
+    assert pem in _read_proxy_certificate(options)
+    assert _read_proxy_certificate(DevClusterOptions()) == b""
+    for name in ("proxy_client_cert_file", "proxy_client_key_file"):
+        with pytest.raises(UserError, match="must be specified together"):
+            _read_proxy_certificate(DevClusterOptions(**{name: file}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -21,7 +22,15 @@ POD, NODE = "/api/v1/namespaces/default/pods/p", "/api/v1/nodes/n"
 ONE_RESPONSE = "import sys; sys.stdin.readline(); print('HTTP/1.1 200 OK\\r\\n\\r\\nfrom a command')"
 
 
-async def echo(request: web.Request) -> web.Response:
+async def echo(request: web.Request) -> web.StreamResponse:
+    if request.path == "/socket":
+        socket = web.WebSocketResponse(protocols=("chat",))
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_str(f"{socket.ws_protocol} {message.data}")
+        return socket
+    if request.path == "/none" and "Upgrade" in request.headers:
+        raise web.HTTPForbidden
     if request.path == "/moved":
         raise web.HTTPFound("/there")
     text = f"{request.method} {request.path_qs} {(await request.read()).decode()}"
@@ -106,10 +115,32 @@ async def test_proxy_to_closed_port_is_unavailable(server: StreamServer):
     assert (status, "error trying to reach service: " in text) == (503, True)
 
 
-async def test_proxy_refuses_upgrades():
-    request = Request.of("GET", "/p/proxy/x", {"Upgrade": "websocket"})
-    with pytest.raises(StatusError, match="serves no upgrade of the protocol: use port-forward"):
-        await proxy(request, "/p/proxy", ProxyTarget(PortForwardAnswer(command=("true",)), "p:80"))
+async def test_proxy_joins_websockets(server: StreamServer):
+    async with server.connect("proxy/socket", "chat") as socket:
+        for text in ("a", "b" * 100_000):
+            await socket.send_str(text)
+            assert await socket.receive_str() == f"chat {text}"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("true",), "error dialing backend: the target sent no response"),
+        (("printf", "HTTP/1.1 200 OK\r\n\r\n"), "invalid upgrade response: status code 200"),
+    ],
+)
+async def test_target_that_does_not_upgrade_is_an_error(command: tuple[str, ...], message: str):
+    request = Request.of("GET", "/p/proxy/x", {"Connection": "Upgrade", "Upgrade": "websocket"})
+    with pytest.raises(StatusError, match=message) as raised:
+        await proxy(request, "/p/proxy", ProxyTarget(PortForwardAnswer(command=command), "p:80"))
+    assert raised.value.code == 500
+
+
+async def test_refused_upgrade_is_the_response_of_the_target(server: StreamServer):
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        async with server.connect("proxy/none"):
+            pass
+    assert refused.value.status == 403
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from ipaddress import IPv4Network
 import pytest
 
 from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, PluginSettings
+from kubeloop.devcluster.aggregation.proxy_settings import ProxySettings
 from kubeloop.devcluster.authentication.front_proxy import FrontProxySettings
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -33,6 +34,7 @@ async def test_port_in_use_is_an_error_with_a_hint(tmp_path):
             resolved_addresses={},
             client_ca="",
             front_proxy=FrontProxySettings(),
+            proxy=ProxySettings(),
             static_tokens={},
             accepts_bootstrap_tokens=False,
             certificate_authority=tmp_path / "ca.pem",

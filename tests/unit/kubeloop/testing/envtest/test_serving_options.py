@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from kubeloop.devcluster.admission.plugin_settings import DEFAULT_PLUGINS, WITHOUT_ACCOUNTS
+from kubeloop.devcluster.aggregation.proxy_settings import ProxySettings
+from kubeloop.kube.auth.certificate_authority import CertificateAuthority
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing.envtest.flags import flag_table, parse_flags
 from kubeloop.testing.envtest.serving_options import ServingOptions
+from support.objects.client_certificates import client_certificate
 
 REQUIRED = "--etcd-servers=http://127.0.0.1:2379"
 
@@ -72,6 +76,33 @@ def test_users_of_tokens_and_front_proxies(tmp_path):
     assert (front_proxy.username_headers, front_proxy.group_headers) == (("X-User",), ())
 
 
+def test_certificate_of_the_front_proxy_needs_both_files(tmp_path, caplog):
+    pem = client_certificate(CertificateAuthority.create(datetime.now(UTC)), "front-proxy-client").pem
+    (tmp_path / "proxy.pem").write_bytes(pem)
+    files = [f"--proxy-client-{kind}-file={tmp_path / 'proxy.pem'}" for kind in ("cert", "key")]
+    settings = options(tmp_path, *files, "--aggregator-reject-forwarding-redirect=false").settings(
+        1, runs_controllers=False
+    )
+    assert pem in settings.proxy.client_pem
+    assert not settings.proxy.refuses_redirects
+    assert options(tmp_path, files[0]).settings(1, runs_controllers=False).proxy == ProxySettings()
+    options(tmp_path, "--requestheader-group-headers=X-Group").settings(1, runs_controllers=False)
+    assert "--requestheader-group-headers is set without specifying the standard X-Remote-Group header" in caplog.text
+
+
+def test_authority_of_clients_is_not_that_of_front_proxies_without_names(tmp_path):
+    (tmp_path / "ca.crt").write_text(CertificateAuthority.create(datetime.now(UTC)).certificate_pem)
+    (tmp_path / "other.crt").write_text(CertificateAuthority.create(datetime.now(UTC)).certificate_pem)
+    clients, proxies = (f"--{name}={tmp_path}/ca.crt" for name in ("client-ca-file", "requestheader-client-ca-file"))
+    with pytest.raises(UserError, match="--client-ca-file contain overlapping certificates"):
+        options(tmp_path, clients, proxies).settings(1, runs_controllers=False)
+    for arguments in (
+        (clients, proxies, "--requestheader-allowed-names=front-proxy-client"),
+        (clients, f"--requestheader-client-ca-file={tmp_path}/other.crt"),
+    ):
+        assert options(tmp_path, *arguments).settings(1, runs_controllers=False).front_proxy is not None
+
+
 def test_default_values_are_those_of_kube_apiserver(tmp_path):
     settings = options(tmp_path).settings(6443, runs_controllers=False)
     assert settings.admission.plugins == DEFAULT_PLUGINS.keys()
@@ -109,6 +140,13 @@ def test_audit_log_needs_path_and_policy(tmp_path, caplog):
         (["--service-node-port-range=2-1"], "--service-node-port-range=2-1 is no range of ports"),
         (["--secure-port=99999"], "--secure-port=99999 must be between 0 and 65535"),
         (["--client-ca-file=/none"], "--client-ca-file: cannot read /none: No such file or directory"),
+        (["--requestheader-username-headers= "], 'empty value in "requestheader-username-headers"'),
+        (["--requestheader-allowed-names=a, ,b"], 'empty value in "requestheader-allowed-names"'),
+        (["--requestheader-uid-headers=X-Uid"], "--requestheader-uid-headers is set without specifying the standard"),
+        (
+            ["--proxy-client-cert-file=/none", "--proxy-client-key-file=/none"],
+            "--proxy-client-cert-file: no certificate",
+        ),
         (["--service-account-key-file=/none"], "cannot read /none"),
         (["--tls-cert-file=/none"], "--tls-cert-file and --tls-private-key-file must be specified together"),
         (["--tls-min-version=x"], "--tls-min-version: unknown tls version 'x'"),
