@@ -82,20 +82,24 @@ def mapped_test(test: str, seconds: float, line: int = 1, file: str = "controlle
     return MappedTest(test, seconds, {file: 1 << line})
 
 
-def test_tests_of_the_module_run_first_then_those_of_fast_files():
+def test_tests_of_the_module_run_first_then_of_its_folder_then_fast_ones():
     mirrored = "tests/unit/controllers/test_x.py"
+    neighbour = "tests/unit/controllers/test_y.py"
     tests = [
         mapped_test("tests/a.py::slow", 2.0),
         mapped_test("tests/a.py::fast", 0.25),
-        mapped_test("tests/b.py::fast", 0.5),
+        mapped_test("tests/b.py::fast", 0.125),
+        mapped_test("tests/a.py::fastest", 0.0625),
         mapped_test(f"{mirrored}::test", 0.5),
+        mapped_test(f"{neighbour}::slow", 3.0),
         mapped_test("tests/c.py::too_slow", 59.0),
         mapped_test(f"{mirrored}::other_line", 0.1, line=3),
         mapped_test(f"{mirrored}::other_module", 0.1, file="controllers/y.py"),
     ]
     assert [list(batch) for batch in batches(Mutant("controllers/x.py", 0, 1, "", range(1, 3)), tests)] == [
-        [f"{mirrored}::test", "tests/b.py::fast"],
-        ["tests/a.py::fast", "tests/a.py::slow"],
+        [f"{mirrored}::test"],
+        [f"{neighbour}::slow", "tests/a.py::fastest", "tests/a.py::fast", "tests/b.py::fast"],
+        ["tests/a.py::slow"],
     ]
 
 
@@ -142,6 +146,48 @@ def test_mutant_is_killed_by_an_endless_loop(passes):
 
 def test_tests_that_cannot_be_run_are_an_error(passes):
     assert passes("", test="missing.py::test").endswith("RuntimeError: pytest ended with code 4")
+
+
+COLLECTED_SCRIPT = """
+import sys
+from pathlib import Path
+from support.development import mutants
+mutants.ROOT = Path.cwd()
+source = Path("mutated_module.py").read_text()
+
+def passes(mutated):
+    return mutants._CollectedTests.current.passes({"test_it.py::test_it": 0.0}, ("mutated_module.py", source, mutated))
+
+print(list(mutants.collected(["test_it.py"], 1, passes, [source, *sys.argv[1:]])))
+"""
+MODULE = """
+def doubled(count):
+    return (lambda: count * 2)()
+LIMIT = doubled(2)
+"""
+
+
+def test_mutants_of_functions_are_tested_after_the_collection(tmp_path):
+    (tmp_path / "mutated_module.py").write_text(MODULE)
+    (tmp_path / "test_it.py").write_text(
+        "from mutated_module import LIMIT, doubled\ndef test_it(): assert (doubled(LIMIT), LIMIT) == (8, 4)"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .")
+    mutated = [
+        MODULE.replace("count * 2", "count // 2"),  # killed
+        MODULE.replace("count * 2", "2 * count"),  # survives
+        MODULE.replace("LIMIT = doubled(2)", "LIMIT = doubled(3)"),  # takes effect at import only
+        MODULE.replace("count * 2", "2"),  # without the free variable: only the outer function is replaced
+    ]
+    result = subprocess.run(
+        [sys.executable, "-c", COLLECTED_SCRIPT, *mutated],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.splitlines()[-1] == "[None, False, True, None, False]", result.stderr
 
 
 def test_table_counts_killed_and_listed_mutants_per_folder(tmp_path, monkeypatch):

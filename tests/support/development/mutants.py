@@ -5,11 +5,15 @@
 
 Draws `--runs` mutants by seed from the modules of the folders. The first run stores the lines that each test executes,
 and its CPU time, in .mutants/; later runs repeat that for tests that have changed, and for all tests after a change of
-the product. A mutant is tested in a forked process, whose imports return the mutated module, with the tests that
-execute its statement: those of the module first, then those of fast files, at most SECONDS of them. The first failure
-kills it if the same tests pass without it, and so does a test that takes far longer than before. Mutants that no test
-executes survive. `--without-vectors` leaves out the tests that need the recorded vectors, which are not in the
-repository; `--tests`, which can be repeated, restricts the tests to those of a folder.
+the product. A mutant is tested with the tests that execute its statement: those of the module first, then those of its
+folder, then the fastest, at most SECONDS of them. The first failure kills it if the same tests pass without it, and so
+does a test that takes far longer than before. Mutants that no test executes survive. `--without-vectors` leaves out the
+tests that need the recorded vectors, which are not in the repository; `--tests`, which can be repeated, restricts the
+tests to those of a folder.
+
+One process imports the product and collects all tests. Each mutant in a function runs its tests in a fork of it, where
+the code of the function is replaced. What a module has computed with the function at import stays as it was. Mutants of
+what is executed at import are tested last, in processes that import the mutated module.
 
 Log records, docstrings, annotations, assertions, `__repr__`, decorators and options of classes are not mutated.
 
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import hashlib
 import importlib
 import json
@@ -36,17 +41,17 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import SourceFileLoader
-from multiprocessing.pool import Pool
 from pathlib import Path
-from types import CodeType
-from typing import NamedTuple
+from types import CodeType, FunctionType
+from typing import NamedTuple, TypeVar
 
 import pytest
 
+FORK = multiprocessing.get_context("fork")
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("controllers", "scheduler", "informers", "kube/client", "tracing/recording")
 LISTED = Path(__file__).with_name("surviving_mutants.txt")
@@ -62,6 +67,7 @@ FIRST_SECONDS = 1.0  # of the first process of tests; each further one runs four
 IMPORT_SECONDS = 60.0  # of CPU until the first test
 MAP_SECONDS = 600.0  # of CPU per file of tests, with coverage
 CRASHED = 70  # exit code of a process with an error of this script
+NEEDS_IMPORT = 71  # exit code of a process that cannot replace the code of a mutant
 MEMORY_BYTES = 4 << 30
 PREIMPORTED = (
     *("aiohttp", "cryptography.x509", "httptools", "jq", "jwt", "kubernetes_asyncio.config", "msgspec"),
@@ -106,11 +112,17 @@ class Result(NamedTuple):
     survived: bool
     tests: int  # that were selected
     seconds: float
+    needs_import: bool = False  # the code cannot be replaced after the import: not tested
 
     def state(self, listed: Container[tuple[str, str, str]]) -> str:
         if not self.survived:
             return "killed"
         return "survived, listed" if (self.mutant.file, self.before, self.after) in listed else "SURVIVED"
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+Task = tuple[Mutant, str, Sequence[dict[str, float]]]  # mutant, source of its module, batches of tests
 
 
 class _Finder(ast.NodeVisitor):
@@ -298,25 +310,20 @@ class _LineRecorder:
         import coverage
 
         self._coverage = coverage.Coverage(data_file=None, include=[f"{ROOT}/{folder}/*" for folder in FOLDERS])
+        self._coverage.set_option("run:disable_warnings", ["no-data-collected"])
         self._seconds: dict[str, float] = {}
         self._failed: set[str] = set()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self) -> Iterator[None]:
-        self._coverage.start()
-        try:
-            return (yield)
-        finally:
-            self._coverage.stop()
-
-    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._coverage.start()
         self._coverage.switch_context(item.nodeid)
         began = cpu_seconds()
         try:
             return (yield)
         finally:
             self._seconds[item.nodeid] = cpu_seconds() - began
+            self._coverage.stop()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:
@@ -337,10 +344,97 @@ class _LineRecorder:
         ]
 
 
+class _CollectedTests:
+    """Plugin of pytest: runs `work` instead of the collected tests, which forks of this process run."""
+
+    current: _CollectedTests  # of this process and its forks
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._items: dict[str, pytest.Item] = {}
+        self._functions: defaultdict[str, list[FunctionType]] = defaultdict(list)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            return False  # pytest prints the errors of the collection
+        self._items = {item.nodeid: item for item in session.items}
+        for value in gc.get_objects():
+            if isinstance(value, FunctionType):
+                self._functions[value.__code__.co_filename].append(value)
+        gc.collect()
+        gc.freeze()  # so that forks share the memory
+        type(self).current = self
+        self._work()
+        return True
+
+    def of_file(self, file: str) -> list[pytest.Item]:
+        return [item for test, item in self._items.items() if test.partition("::")[0] == file]
+
+    def passes(self, tests: Mapping[str, float], mutated: tuple[str, str, str] | None = None) -> bool | None:
+        """Return True if the tests pass in a fork, with a file, its source, and a mutant of it that replaces it.
+
+        Returns None if the mutant takes effect by an import only.
+        """
+
+        def run() -> int:
+            if mutated is not None and not self._replace(*mutated):
+                return NEEDS_IMPORT
+            items = [self._items[test] for test in tests if test in self._items]
+            return run_tests(items, _SelectedTests(tests), exit_first=True)
+
+        code = in_child(run)
+        return None if code == NEEDS_IMPORT else code == pytest.ExitCode.OK
+
+    def _replace(self, file: str, source: str, mutated_source: str) -> bool:
+        path = str(ROOT / file)
+        old, new = (compile(text, path, "exec", dont_inherit=True) for text in (source, mutated_source))
+        replacements = changed_codes(old, new)
+        functions = [
+            function
+            for name, functions in self._functions.items()
+            if os.path.realpath(name) == path
+            for function in functions
+        ]
+        if not functions:
+            import_mutated(path, mutated_source)  # by the tests that need it
+            return True
+        replaced = [function for function in functions if function.__code__ in replacements]
+        for function in replaced:
+            try:
+                function.__code__ = replacements[function.__code__]
+            except ValueError:  # another number of free variables
+                return False
+        return bool(replaced)
+
+
+def run_tests(items: Sequence[pytest.Item], plugin: object, *, exit_first: bool) -> int:
+    """Run collected tests with a plugin of pytest in this process, which must end after it; return the exit code."""
+    session = items[0].session
+    session.config.pluginmanager.unregister(name="terminalreporter")
+    session.config.pluginmanager.register(plugin)
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed and exit_first:
+            break
+    return int(pytest.ExitCode.TESTS_FAILED if session.testsfailed else pytest.ExitCode.OK)
+
+
+def changed_codes(old: CodeType, new: CodeType) -> dict[CodeType, CodeType]:
+    """Return the codes of functions that differ, old to new. The module's own code is not among them."""
+    codes = [[code for code in parent.co_consts if isinstance(code, CodeType)] for parent in (old, new)]
+    if len(codes[0]) != len(codes[1]):
+        return {}
+    changed: dict[CodeType, CodeType] = {}
+    for before, after in zip(*codes, strict=True):
+        if before != after:
+            changed |= {before: after, **changed_codes(before, after)}
+    return changed
+
+
 class _SelectedTests:
     """Plugin of pytest: runs these tests in this order, and ends the process if one takes far longer than before."""
 
-    def __init__(self, seconds: dict[str, float]) -> None:
+    def __init__(self, seconds: Mapping[str, float]) -> None:
         self._seconds = seconds
 
     @pytest.hookimpl(trylast=True)
@@ -350,7 +444,7 @@ class _SelectedTests:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        end_process_after(10 + 10 * self._seconds[item.nodeid])
+        end_process_after(5 + 10 * self._seconds[item.nodeid])
         return (yield)
 
 
@@ -390,37 +484,73 @@ def in_child(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def mapped_tests(pool: Pool, folders: Sequence[str]) -> list[MappedTest]:
-    """Return the tests of the folders with their lines, stored in MAPS for files that have not changed."""
-    files = [
-        file for folder in folders for file in files_in(folder, "test_*.py") if Path(file).name not in EXCLUDED_TESTS
-    ]
-    tests: list[MappedTest] = []
-    for file, mapped in zip(files, pool.imap(mapped_tests_of, files), strict=True):
-        print(f"{file}: {len(mapped)} tests, {sum(test.seconds for test in mapped):.1f} s", flush=True)
-        tests += mapped
-    return tests
+def collected(files: Sequence[str], jobs: int, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+    """Yield the results of `function`, which is called in forks of a process that has collected the files' tests."""
+    receiver, sender = FORK.Pipe(duplex=False)
+
+    def work() -> None:
+        with FORK.Pool(jobs) as pool:
+            for result in pool.imap(function, tasks):
+                sender.send(result)
+
+    def collect() -> None:
+        receiver.close()
+        importlib.import_module("coverage")  # once, and not in each fork
+        pytest.main(["-p", "no:cacheprovider", *files], plugins=[_CollectedTests(work)])
+
+    process = FORK.Process(target=collect)
+    process.start()
+    sender.close()
+    for _ in tasks:
+        try:
+            yield receiver.recv()
+        except EOFError:
+            sys.exit("error: the tests cannot be collected")
+    process.join()
 
 
-def mapped_tests_of(file: str) -> list[MappedTest]:
-    """Return the tests of a file that pass; run them if they or the product have changed since the last time."""
+def mapped_tests(files: Sequence[str], jobs: int) -> list[MappedTest]:
+    """Return the tests of the files with their lines, stored in MAPS for files that have not changed."""
+    MAPS.mkdir(exist_ok=True)
+    stale = [file for file in files if stored_tests(file) is None]
+    if stale:
+        for file, _ in zip(stale, collected(stale, jobs, record_lines, stale), strict=True):
+            tests = stored_tests(file) or []
+            print(f"{file}: {len(tests)} tests, {sum(test.seconds for test in tests):.1f} s", flush=True)
+    return [test for file in files for test in stored_tests(file) or []]
+
+
+def stored_tests(file: str) -> list[MappedTest] | None:
+    """Return the tests of a file that pass, with their lines; None if they or the product have changed since."""
+    stored = map_of(file)
+    if not stored.exists():
+        return None
+    recorded = json.loads(stored.read_text())
+    return [MappedTest(*test) for test in recorded["tests"]] if recorded["digest"] == digest(file) else None
+
+
+def map_of(file: str) -> Path:
+    return MAPS / f"{file.replace('/', '.')}.json"
+
+
+def digest(file: str) -> str:
     sources = product_hash().copy()
     sources.update((ROOT / file).read_bytes())
-    digest = sources.hexdigest()
-    stored = MAPS / f"{file.replace('/', '.')}.json"
+    return sources.hexdigest()
+
+
+def record_lines(file: str) -> None:
+    """Run the tests of a file and store their lines in MAPS."""
 
     def record() -> int:
         end_process_after(MAP_SECONDS)
         recorder = _LineRecorder()
-        pytest.main(["-q", "-p", "no:cacheprovider", file], plugins=[recorder])
-        stored.write_text(json.dumps({"digest": digest, "tests": recorder.tests()}))
+        if items := _CollectedTests.current.of_file(file):
+            run_tests(items, recorder, exit_first=False)
+        map_of(file).write_text(json.dumps({"digest": digest(file), "tests": recorder.tests()}))
         return 0
 
-    if not stored.exists() or json.loads(stored.read_text())["digest"] != digest:
-        MAPS.mkdir(exist_ok=True)
-        if in_child(record) != 0:
-            return []
-    return [MappedTest(*test) for test in json.loads(stored.read_text())["tests"]]
+    in_child(record)
 
 
 @cache
@@ -437,26 +567,45 @@ def files_in(folder: str, pattern: str) -> list[str]:
 
 def batches(mutant: Mutant, tests: Iterable[MappedTest]) -> Iterator[dict[str, float]]:
     """Yield tests for a mutant, with their times: those of its module first, then fast files, for SECONDS in all."""
-    by_file: defaultdict[str, list[MappedTest]] = defaultdict(list)
-    for test in tests:
-        if test.executes(mutant):
-            by_file[test.file].append(test)
     path = Path(mutant.file)
-    mirrored = f"tests/unit/{path.parent}/test_{path.stem}.py"
-    seconds = {file: sum(test.seconds for test in tests) for file, tests in by_file.items()}
-    batch: dict[str, float] = {}
+    folder = f"tests/unit/{path.parent}/"
+    mirrored = f"{folder}test_{path.stem}.py"
+    executing = sorted(
+        (test for test in tests if test.executes(mutant)),
+        key=lambda test: (test.file != mirrored, not test.file.startswith(folder), test.seconds, test.id),
+    )
+    batch: list[MappedTest] = []
     total, limit = 0.0, FIRST_SECONDS
-    for file in sorted(by_file, key=lambda file: (file != mirrored, seconds[file], file)):
-        for test in sorted(by_file[file], key=lambda test: test.seconds):
-            if batch and total + test.seconds > min(limit, SECONDS):
-                yield batch
-                batch, limit = {}, limit * 4
-            if total + test.seconds > SECONDS:
-                return
-            batch[test.id] = test.seconds
-            total += test.seconds
+    for test in executing:
+        if batch and total + test.seconds > min(limit, SECONDS):
+            yield by_file(batch)
+            batch, limit = [], limit * 4
+        if total + test.seconds > SECONDS:
+            return
+        batch.append(test)
+        total += test.seconds
     if batch:
-        yield batch
+        yield by_file(batch)
+
+
+def by_file(tests: Iterable[MappedTest]) -> dict[str, float]:
+    """Return the times of tests, those of one file together: their fixtures may be shared."""
+    files: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for test in tests:
+        files[test.file][test.id] = test.seconds
+    return {test: seconds for file in files.values() for test, seconds in file.items()}
+
+
+def import_mutated(path: str, source: str) -> None:
+    """Let imports of this process compile `source` instead of the file."""
+    get_code = SourceFileLoader.get_code
+
+    def mutated_code(loader: SourceFileLoader, name: str) -> CodeType | None:
+        if os.path.realpath(filename := loader.get_filename(name)) != path:
+            return get_code(loader, name)
+        return compile(source, filename, "exec", dont_inherit=True)
+
+    SourceFileLoader.get_code = mutated_code  # type: ignore[method-assign, assignment]
 
 
 def passes(tests: dict[str, float], mutated_file: str = "", mutated_source: str = "") -> bool:
@@ -464,16 +613,10 @@ def passes(tests: dict[str, float], mutated_file: str = "", mutated_source: str 
 
     Raises RuntimeError if they cannot be run without a mutant.
     """
-    get_code = SourceFileLoader.get_code
-
-    def mutated_code(loader: SourceFileLoader, name: str) -> CodeType | None:
-        path = loader.get_filename(name)
-        if os.path.realpath(path) != str(ROOT / mutated_file):
-            return get_code(loader, name)
-        return compile(mutated_source, path, "exec", dont_inherit=True)
 
     def run() -> int:
-        SourceFileLoader.get_code = mutated_code  # type: ignore[method-assign]
+        if mutated_file:
+            import_mutated(str(ROOT / mutated_file), mutated_source)
         end_process_after(IMPORT_SECONDS)
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
         return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files], plugins=[_SelectedTests(tests)]))
@@ -484,11 +627,27 @@ def passes(tests: dict[str, float], mutated_file: str = "", mutated_source: str 
     return code == pytest.ExitCode.OK
 
 
-def tested(task: tuple[Mutant, str, Sequence[dict[str, float]]]) -> Result:
+def tested(task: Task) -> Result:
+    """Test a mutant in processes that import it."""
     mutant, source, batches = task
     began = time.monotonic()
     survived = all(passes(tests, mutant.file, mutant.apply(source)) or not passes(tests) for tests in batches)
     return Result(mutant, *mutant.lines(source), survived, sum(map(len, batches)), time.monotonic() - began)
+
+
+def tested_after_import(task: Task) -> Result:
+    """Test a mutant in forks of the process that has collected the tests."""
+    mutant, source, batches = task
+    began, passes = time.monotonic(), _CollectedTests.current.passes
+    survived, needs_import = True, False
+    for tests in batches:
+        passed = passes(tests, (mutant.file, source, mutant.apply(source)))
+        needs_import = passed is None
+        survived = passed is not False or not passes(tests)
+        if needs_import or not survived:
+            break
+    seconds = time.monotonic() - began
+    return Result(mutant, *mutant.lines(source), survived, sum(map(len, batches)), seconds, needs_import)
 
 
 def listed_survivors() -> set[tuple[str, str, str]]:
@@ -535,18 +694,34 @@ def main() -> None:
     if not mutants:
         sys.exit(f"error: no module in {', '.join(options.folders)} matches {options.only!r}")
     random.Random(options.seed).shuffle(mutants)
-    sample = mutants[options.first - 1 : options.runs]
+    sample = dict(enumerate(mutants[options.first - 1 : options.runs], options.first))
     print(f"{len(sample)} of {len(mutants)} mutants of {len(sources)} modules, seed {options.seed}", flush=True)
+    files = [
+        file
+        for folder in test_folders
+        for file in files_in(folder, "test_*.py")
+        if Path(file).name not in EXCLUDED_TESTS
+    ]
+    tests = mapped_tests(files, options.jobs)
+    listed, results = listed_survivors(), []
+
+    def add(number: int, result: Result) -> None:
+        print(f"{number}: {result.state(listed)} in {result.seconds:.0f} s ({result.tests} tests):", end=" ")
+        print(f"{result.mutant.file}: {result.before} -> {result.after}", flush=True)
+        results.append(result)
+
+    tasks = {number: (mutant, sources[mutant.file], list(batches(mutant, tests))) for number, mutant in sample.items()}
+    in_functions = {number: task for number, task in tasks.items() if task[0].executed is not None}
+    tested_results = collected(files, options.jobs, tested_after_import, list(in_functions.values()))
+    for number, result in zip(in_functions, tested_results, strict=True):
+        if not result.needs_import:
+            add(number, result)
+            del tasks[number]
     for module in PREIMPORTED:
         importlib.import_module(module)
-    listed, results = listed_survivors(), []
-    with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
-        tests = mapped_tests(pool, test_folders)
-        tasks = [(mutant, sources[mutant.file], list(batches(mutant, tests))) for mutant in sample]
-        for number, result in enumerate(pool.imap(tested, tasks), options.first):
-            print(f"{number}: {result.state(listed)} in {result.seconds:.0f} s ({result.tests} tests):", end=" ")
-            print(f"{result.mutant.file}: {result.before} -> {result.after}", flush=True)
-            results.append(result)
+    with FORK.Pool(options.jobs) as pool:
+        for number, result in zip(tasks, pool.imap(tested, tasks.values()), strict=True):
+            add(number, result)
     print(f"\n{table(results, options.folders)}")
     survivors = sum(result.state(listed) == "SURVIVED" for result in results)
     sys.exit(1 if survivors > len(results) // 10 else 0)
