@@ -707,7 +707,9 @@ def main() -> None:
 
     def add(number: int, result: Result) -> None:
         print(f"{number}: {result.state(listed)} in {result.seconds:.0f} s ({result.tests} tests):", end=" ")
-        print(f"{result.mutant.file}: {result.before} -> {result.after}", flush=True)
+        file = result.mutant.file
+        line = sources[file].count("\n", 0, result.mutant.start) + 1
+        print(f"{file}:{line}: {result.before} -> {result.after}", flush=True)
         results.append(result)
 
     tasks = {number: (mutant, sources[mutant.file], list(batches(mutant, tests))) for number, mutant in sample.items()}

@@ -12,6 +12,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.plugins.pod_topology_spread import pod_topology_spread
 from kubeloop.scheduler.plugins.pod_topology_spread.pod_topology_spread import (
     PodTopologySpread,
     _round_all,
@@ -128,6 +129,7 @@ def test_rejections_name_a_missing_label_or_the_skew(plugin_cluster: Any, node: 
         node("unlabelled", labels={"rack": "r1"}),
         node("full-unlabelled", labels={"zone": "z"}),
         node("free", labels={"zone": "y", "rack": "r2"}),
+        node("free-unlabelled", labels={"zone": "y"}),
     ]
     labels = {"app": "web"}
     cluster = plugin_cluster(nodes, [pod("old", "full", labels=labels)])
@@ -155,7 +157,7 @@ def test_rejections_name_a_missing_label_or_the_skew(plugin_cluster: Any, node: 
         status = explained.statuses[explained.codes[position]]
         assert status == result.explain(row) == plugin.filter(state, new, snapshot.node_infos[row])
         misses_label[snapshot.node_infos[row].name] = status.reasons[0].endswith("(missing required label)")
-    assert misses_label == {"full": False, "unlabelled": True, "full-unlabelled": False}
+    assert misses_label == {"full": False, "unlabelled": True, "full-unlabelled": False, "free-unlabelled": True}
 
 
 ZONE = "topology.kubernetes.io/zone"
@@ -269,3 +271,260 @@ def test_all_constraints_must_hold(placed, passing, plugin_cluster, node, pod):
     assert plugin.filter(state, new, info_b) is not None, "host b has more pods than another"
     assert plugin.remove_pod(state, new, on_b, info_b) is None
     assert sorted(info.name for info in snapshot.node_infos if plugin.filter(state, new, info) is None) == fitting
+
+
+def test_pods_count_only_on_nodes_with_all_keys(plugin_cluster, node, pod):
+    nodes = [node("a", labels={ZONE: "x"}), node("b", labels={ZONE: "x", "rack": "r"}), node("c", labels={ZONE: "y"})]
+    cluster = plugin_cluster(nodes, [pod(f"w{number}", "a", labels=WEB) for number in range(3)])
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    both = [zone_constraint(), zone_constraint(topologyKey="rack")]
+    missing = ("node(s) didn't match pod topology spread constraints (missing required label)",)
+    assert rejections(plugin, cluster, pod("new", labels=WEB, topologySpreadConstraints=both)) == {
+        "a": missing,
+        "c": missing,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "is_counted"),
+    [
+        pytest.param({}, True, id="matching pod"),
+        pytest.param({"pod": {"labels": {"app": "db"}}}, False, id="other labels"),
+        pytest.param({"pod": {"namespace": "other"}}, False, id="other namespace"),
+        pytest.param({"node": "d"}, False, id="node without the label"),
+        pytest.param({"node": "tainted"}, True, id="taints are ignored by default"),
+        pytest.param({"node": "tainted", "constraint": {"nodeTaintsPolicy": "Honor"}}, False, id="tainted node"),
+        pytest.param(
+            {
+                "node": "tainted",
+                "constraint": {"nodeTaintsPolicy": "Honor"},
+                "spec": {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+            },
+            True,
+            id="tolerated node",
+        ),
+        pytest.param({"spec": {"nodeSelector": {"disk": "ssd"}}}, False, id="node of another affinity"),
+        pytest.param(
+            {"spec": {"nodeSelector": {"disk": "ssd"}}, "constraint": {"nodeAffinityPolicy": "Ignore"}},
+            True,
+            id="affinity is ignored",
+        ),
+    ],
+)
+def test_pod_added_to_a_zone_raises_its_skew(change, is_counted, plugin_cluster, node, pod):
+    """One pod more in zone x, as preemption tries it, excludes the zone's node `b` if the constraint counts it."""
+    nodes = [
+        node("a", labels={ZONE: "x"}),
+        node("b", labels={ZONE: "x", "disk": "ssd"}),
+        node("c", labels={ZONE: "y", "disk": "ssd"}),
+        node("d"),
+        node("tainted", labels={ZONE: "x"}, taints=DEDICATED),
+    ]
+    cluster = plugin_cluster(nodes)
+    plugin, state, snapshot = (
+        PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster),
+        CycleState(),
+        cluster.snapshot,
+    )
+    constraints = [zone_constraint(**change.get("constraint", {}))]
+    new = PodInfo(pod("new", labels=WEB, topologySpreadConstraints=constraints, **change.get("spec", {})))
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    original = state.clone()
+    name = change.get("node", "a")
+    other, info = PodInfo(pod("other", name, **{"labels": WEB, **change.get("pod", {})})), snapshot.get(name)
+
+    def fits(state: CycleState) -> bool:
+        return plugin.filter(state, new, snapshot.get("b")) is None
+
+    assert plugin.add_pod(state, new, other, info) is None
+    assert fits(state) is not is_counted
+    assert plugin.filter(state, new, snapshot.get("c")) is None
+    assert fits(original), "a clone has its own counts"
+    assert plugin.remove_pod(state, new, other, info) is None
+    assert fits(state)
+
+
+HOST = "kubernetes.io/hostname"
+
+
+def soft(key: str = ZONE, max_skew: int = 1, **fields: Any) -> dict[str, Any]:
+    return zone_constraint(max_skew, topologyKey=key, whenUnsatisfiable="ScheduleAnyway", **fields)
+
+
+def spread_scores(
+    plugin: PodTopologySpread, cluster: Any, new: PodInfo, candidates: str = "abcd"
+) -> tuple[list[int], list[int]]:
+    """Return the raw and the normalized scores of the candidates, after a comparison with the score table."""
+    state, snapshot = CycleState(), cluster.snapshot
+    rows = snapshot.all_rows
+    if len(candidates) < len(snapshot):
+        rows = np.array([snapshot.row_of[name] for name in candidates])
+    assert plugin.pre_score(state, new, snapshot, rows) is None
+    raw = plugin.score_rows(state, new, snapshot, rows)
+    normalized = plugin.normalize_scores(state, new, snapshot, rows, raw)
+    table = plugin.score_table(state, new, snapshot, rows)
+    if table is not None:
+        assert table.scores[table.indexes].tolist() == normalized.tolist()
+    by_name = {snapshot.node_infos[row].name: position for position, row in enumerate(rows.tolist())}
+    order = [by_name[name] for name in candidates]
+    return raw[order].tolist(), normalized[order].tolist()
+
+
+SPREAD_NODES = (("a", "x", {}), ("b", "x", {}), ("c", "y", {"disk": "ssd"}), ("d", "", {"disk": "ssd"}))
+
+
+def spread_cluster(plugin_cluster, node, pods, *, taint: str = ""):
+    """Return a cluster of a and b in zone x, c in zone y, and d without zone."""
+    return plugin_cluster(
+        [
+            node(name, labels=labels | ({ZONE: zone} if zone else {}), taints=DEDICATED if name == taint else [])
+            for name, zone, labels in SPREAD_NODES
+        ],
+        pods,
+    )
+
+
+@pytest.mark.parametrize(
+    ("web", "constraints", "spec", "raw", "normalized"),
+    [
+        # A node's raw score is the sum of pods * ln(domains + 2) + maxSkew - 1, rounded.
+        pytest.param("", [soft()], {}, [0, 0, 0, 0], [100, 100, 100, 0], id="no pods: 100, but 0 without the label"),
+        pytest.param("aac", [soft()], {}, [3, 3, 1, 0], [33, 33, 100, 0], id="2 and 1 pods in two zones, * ln 4"),
+        pytest.param("aac", [soft(max_skew=3)], {}, [5, 5, 3, 0], [60, 60, 100, 0], id="maxSkew 3 adds 2"),
+        pytest.param("aacd", [soft(HOST)], {}, [4, 0, 2, 2], [0, 100, 50, 50], id="hosts: * ln 6"),
+        pytest.param("aac", [soft(), soft(HOST)], {}, [6, 3, 3, 0], [50, 100, 100, 0], id="zones and three hosts"),
+        pytest.param("aac", [soft(HOST), soft()], {}, [6, 3, 3, 0], [50, 100, 100, 0], id="hosts and zones"),
+        pytest.param("aac", [soft(), soft()], {}, [6, 6, 3, 0], [50, 50, 100, 0], id="zones twice"),
+        pytest.param(
+            "aa",
+            [soft(), soft(labelSelector={"matchLabels": {"app": "db"}})],
+            {},
+            [3, 3, 3, 0],
+            [100, 100, 100, 0],
+            id="pods of another selector, two on c",
+        ),
+        pytest.param(
+            "a",
+            [soft(), soft(HOST, labelSelector={"matchLabels": {"app": "db"}})],
+            {},
+            [1, 1, 3, 0],
+            [100, 100, 33, 0],
+            id="zones and hosts of another selector",
+        ),
+        pytest.param(
+            "aac", [soft(labelSelector=None)], {}, [0, 0, 0, 0], [100, 100, 100, 0], id="no selector selects no pod"
+        ),
+        pytest.param(
+            "aac", [soft(labelSelector={})], {}, [0, 0, 0, 0], [100, 100, 100, 0], id="empty selector selects no pod"
+        ),
+        pytest.param(
+            "aac",
+            [soft()],
+            {"nodeSelector": {"disk": "ssd"}},
+            [0, 0, 1, 0],
+            [100, 100, 0, 0],
+            id="pods on nodes of another affinity do not count",
+        ),
+        pytest.param(
+            "aac",
+            [soft(nodeAffinityPolicy="Ignore")],
+            {"nodeSelector": {"disk": "ssd"}},
+            [3, 3, 1, 0],
+            [33, 33, 100, 0],
+            id="affinity is ignored",
+        ),
+        pytest.param(
+            "abc", [soft(nodeTaintsPolicy="Honor")], {}, [1, 1, 1, 0], [100, 100, 100, 0], id="a is tainted: no pods"
+        ),
+        pytest.param(
+            "abc",
+            [soft(nodeTaintsPolicy="Honor")],
+            {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+            [3, 3, 1, 0],
+            [33, 33, 100, 0],
+            id="a is tolerated",
+        ),
+    ],
+)
+def test_scores_of_soft_constraints(web, constraints, spec, raw, normalized, plugin_cluster, node, pod):
+    pods = [pod(f"web-{number}", name, labels=WEB) for number, name in enumerate(web)]
+    others = [pod(f"db-{number}", "c", labels={"app": "db"}) for number in range(2)]
+    elsewhere = [pod("elsewhere", "b", labels=WEB, namespace="other")]
+    cluster = spread_cluster(plugin_cluster, node, [*pods, *others, *elsewhere], taint="a")
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    new = PodInfo(pod("new", labels=WEB, topologySpreadConstraints=constraints, **spec))
+    assert spread_scores(plugin, cluster, new) == (raw, normalized)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "raw", "normalized"),
+    [
+        pytest.param("ab", [2, 2], [100, 100], id="one zone: * ln 3"),
+        pytest.param("ac", [3, 1], [33, 100], id="two zones"),
+        pytest.param("ad", [2, 0], [100, 0], id="nodes without the label do not count"),
+        pytest.param("d", [0], [0], id="none has the label"),
+    ],
+)
+def test_domains_of_the_candidates_determine_the_weight(candidates, raw, normalized, plugin_cluster, node, pod):
+    pods = [pod(f"web-{number}", name, labels=WEB) for number, name in enumerate("aac")]
+    cluster = spread_cluster(plugin_cluster, node, pods)
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    new = PodInfo(pod("new", labels=WEB, topologySpreadConstraints=[soft()]))
+    assert spread_scores(plugin, cluster, new, candidates) == (raw, normalized)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "raw", "normalized"),
+    [
+        # System defaults: host with maxSkew 3, zone with 5. Nodes without zone count as one zone more.
+        pytest.param({}, [13, 9, 9, 4], [30, 61, 61, 100], id="System: d counts by its host"),
+        pytest.param(
+            {
+                "defaultingType": "List",
+                "defaultConstraints": [
+                    {"maxSkew": 3, "topologyKey": HOST, "whenUnsatisfiable": "ScheduleAnyway"},
+                    {"maxSkew": 5, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"},
+                ],
+            },
+            [12, 9, 9, 0],
+            [75, 100, 100, 0],
+            id="List: d is ignored",
+        ),
+    ],
+)
+def test_nodes_without_a_key_count_for_system_defaults_only(arguments, raw, normalized, plugin_cluster, node, pod):
+    pods = [pod(f"web-{number}", name, labels=WEB) for number, name in enumerate("aacd")]
+    cluster = spread_cluster(plugin_cluster, node, pods)
+    metadata = {"name": "web", "namespace": "default"}
+    cluster.put("services", convert(Service, {"metadata": metadata, "spec": {"selector": WEB}}))
+    plugin = PodTopologySpread(convert(plugin_args.PodTopologySpreadArgs, arguments), cluster)
+    assert spread_scores(plugin, cluster, PodInfo(pod("new", labels=WEB))) == (raw, normalized)
+
+
+def test_invalid_selector_fails_pre_filter_and_pre_score(plugin_cluster, node, pod):
+    cluster = plugin_cluster([node("a", labels={ZONE: "x"})])
+    plugin, snapshot = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster), cluster.snapshot
+    selector = {"matchExpressions": [{"key": "app", "operator": "Unknown"}]}
+    for action in ("DoNotSchedule", "ScheduleAnyway"):
+        constraint = zone_constraint(whenUnsatisfiable=action, labelSelector=selector)
+        new = PodInfo(pod(f"new-{action}", labels=WEB, topologySpreadConstraints=[constraint]))
+        status = (
+            plugin.pre_filter(CycleState(), new, snapshot)[1]
+            if action == "DoNotSchedule"
+            else plugin.pre_score(CycleState(), new, snapshot, snapshot.all_rows)
+        )
+        assert status is not None
+        assert status.code is Code.ERROR
+        assert "Unknown" in status.message
+
+
+def test_cached_domains_are_bounded(plugin_cluster, node, pod, monkeypatch):
+    monkeypatch.setattr(pod_topology_spread, "_MAX_CLASSES", 3)
+    keys = [f"key-{number}" for number in range(8)]
+    cluster = plugin_cluster([node("a", labels=dict.fromkeys(keys, "x"))])
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    for key in keys:
+        new = PodInfo(pod("new", labels=WEB, topologySpreadConstraints=[zone_constraint(topologyKey=key)]))
+        assert plugin.pre_filter(CycleState(), new, cluster.snapshot) == (None, None)
+        assert len(plugin._domains) <= 3
+        assert len(plugin._domains_over_all_nodes) <= 3
