@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.disruption.budget_status import (
+    budget_status,
     desired_healthy,
     healthy_count,
     overdue_disruptions,
@@ -89,3 +90,27 @@ def test_status_json_removes_pods_that_are_no_longer_disrupted():
 )
 def test_stale_disruption_seconds(disrupted, seconds):
     assert stale_disruption_seconds(disrupted, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("healthy", "desired", "expected", "allowed", "reason"),
+    [
+        pytest.param(3, 2, 3, 1, "SufficientPods", id="one more than desired"),
+        pytest.param(2, 2, 3, 0, "InsufficientPods", id="as many as desired"),
+        pytest.param(1, 2, 3, 0, "InsufficientPods", id="fewer than desired"),
+        pytest.param(1, 0, 1, 1, "SufficientPods", id="one expected pod"),
+        pytest.param(5, 2, 3, 3, "SufficientPods", id="more pods than expected"),
+        pytest.param(3, 0, 0, 0, "InsufficientPods", id="no expected pods"),
+        pytest.param(0, 0, 3, 0, "InsufficientPods", id="no healthy pods"),
+    ],
+)
+def test_allowed_disruptions(healthy, desired, expected, allowed, reason):
+    budget = convert(PodDisruptionBudget, {"metadata": {"name": "web", "generation": 3}})
+    status = budget_status(budget, healthy, desired, expected, {"web-1": NOW}, NOW)
+    assert status.disruptions_allowed == allowed
+    assert (status.current_healthy, status.desired_healthy, status.expected_pods) == (healthy, desired, expected)
+    assert (status.observed_generation, status.disrupted_pods) == (3, {"web-1": NOW})
+    (condition,) = status.conditions
+    assert (condition.type, condition.reason, condition.observed_generation) == ("DisruptionAllowed", reason, 3)
+    assert condition.status == str(allowed > 0)
+    assert condition.last_transition_time == NOW

@@ -151,6 +151,8 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
             True,
         ),
         ("NodeResourcesFit", POD, make_pod("p", cpu="2"), make_pod("q", cpu="2"), make_pod("q", cpu="1"), False),
+        ("NodeResourcesFit", POD, make_pod("p", cpu="2"), make_pod("q", "n", cpu="1m"), make_pod("q", "n"), True),
+        ("NodeResourcesFit", POD, make_pod("p", cpu="2"), make_pod("q", "n"), make_pod("q", "n", cpu="1m"), False),
         (
             "NodeResourcesFit",
             POD,

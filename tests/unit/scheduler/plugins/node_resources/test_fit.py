@@ -12,6 +12,7 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import Placement, PodGroupAssignments, PodGroupInfo
+from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
@@ -330,3 +331,40 @@ def test_node_change_wakes_pods_that_it_may_fit(
         for amounts in (old, new)
     )
     assert hint(pod("p", cpu="2"), before, after) is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "reasons", "unresolvable"),
+    [
+        pytest.param({"cpu": "3", "memory": "6Gi"}, (), False, id="exactly what is free"),
+        pytest.param({"cpu": "3001m", "memory": "6Gi"}, ("Insufficient cpu",), False, id="too much CPU"),
+        pytest.param({"cpu": "3", "memory": "7Gi"}, ("Insufficient memory",), False, id="too much memory"),
+        pytest.param({"cpu": "4", "memory": "8Gi"}, ("Insufficient cpu", "Insufficient memory"), False, id="both"),
+        pytest.param({"cpu": "4001m"}, ("Insufficient cpu",), True, id="more than the node has"),
+        pytest.param({"cpu": "4", "memory": "9Gi"}, ("Insufficient cpu", "Insufficient memory"), True, id="one never"),
+        pytest.param({"cpu": "3", "memory": "9Gi"}, ("Insufficient memory",), True, id="one exactly, one never"),
+        pytest.param({"overhead": {"cpu": "3001m"}}, ("Insufficient cpu",), False, id="overhead"),
+    ],
+)
+def test_reasons_of_insufficient_resources(spec, reasons, unresolvable):
+    """The node has 4 CPUs and 8Gi, of which 1 CPU and 2Gi are used."""
+    cluster = PluginCluster([make_node("a")], [make_pod("old", "a", cpu="1", memory="2Gi")])
+    plugin, pod = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), cluster), make_pod("new", **spec)
+    assert rejections(plugin, cluster, pod) == ({"a": reasons} if reasons else {})
+    if not reasons:
+        return
+    state, snapshot, info = CycleState(), cluster.snapshot, PodInfo(pod)
+    plugin.pre_filter(state, info, snapshot)
+    status = plugin.filter(state, info, snapshot.node_infos[0])
+    assert (status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE) is unresolvable
+    explained = plugin.explain_rows(state, info, snapshot, snapshot.all_rows)
+    assert explained.statuses[explained.codes[0]] == status
+
+
+@pytest.mark.parametrize(("allowed", "reasons"), [("2", ()), ("1", ("Too many pods",)), ("0", ("Too many pods",))])
+def test_reason_of_too_many_pods(allowed, reasons):
+    cluster = PluginCluster([make_node("a", allocatable={"pods": allowed})], [make_pod("old", "a")])
+    plugin = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), cluster)
+    assert rejections(plugin, cluster, make_pod("new", cpu="4")) == ({"a": reasons} if reasons else {})
+    too_big = ("Too many pods", "Insufficient cpu") if reasons else ("Insufficient cpu",)
+    assert rejections(plugin, cluster, make_pod("new", cpu="5")) == {"a": too_big}

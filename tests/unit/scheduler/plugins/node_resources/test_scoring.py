@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from kubeloop.scheduler.config.plugin_args import ResourceSpec, UtilizationShapePoint
 from kubeloop.scheduler.plugins.node_resources.scoring import (
+    LeastAllocated,
+    MostAllocated,
+    RequestedToCapacityRatio,
     ResourceAllocations,
     _mean_down_rows,
     _percent,
@@ -94,3 +97,37 @@ def test_allocations_follow_the_resources_of_the_configuration(plugin_cluster: A
     assert requested == [(0, 0, 0), (0, 1 << 20, 1 << 30), (1000, 1500, 4000)]
     non_zero = ResourceAllocations(specs, use_requested=False).of_node(requests, info)
     assert non_zero == [(0, 0, 0), (200 << 20, 201 << 20, 1 << 30), (1000, 1500, 4000)]
+
+
+@pytest.mark.parametrize(
+    ("requested", "allocatable", "weights", "least", "most", "ratio"),
+    [
+        pytest.param([0], [3], [1], 100, 0, 0, id="empty"),
+        pytest.param([1], [3], [1], 66, 33, 33, id="a third, rounded down"),
+        pytest.param([2], [3], [1], 33, 66, 66, id="two thirds, rounded down"),
+        pytest.param([3], [3], [1], 0, 100, 100, id="full"),
+        pytest.param([4], [3], [1], 0, 100, 100, id="overcommitted"),
+        pytest.param([1], [0], [1], 0, 0, 0, id="the node has no such resource"),
+        pytest.param([1, 3], [4, 4], [1, 1], 50, 50, 50, id="mean"),
+        pytest.param([1, 3], [4, 4], [1, 3], 37, 62, 63, id="weighted mean; the ratio is rounded to the nearest"),
+        pytest.param([1, 3], [4, 4], [3, 1], 62, 37, 38, id="other weights"),
+        pytest.param([1, 3], [4, 4], [2, 2], 50, 50, 50, id="equal weights"),
+        pytest.param([0, 2], [4, 4], [1, 1], 75, 25, 50, id="scores of 0 do not count in the ratio"),
+        pytest.param([1, 3], [4, 0], [1, 3], 75, 25, 25, id="a resource that the node lacks does not count"),
+        pytest.param([1, 2, 4], [4, 4, 4], [1, 2, 1], 43, 56, 56, id="three resources"),
+    ],
+)
+def test_strategies_score_requested_shares(
+    requested: list[int], allocatable: list[int], weights: list[int], least: int, most: int, ratio: int
+) -> None:
+    resources = [ResourceSpec(f"r{number}", weight) for number, weight in enumerate(weights)]
+    shape = [UtilizationShapePoint(0, 0), UtilizationShapePoint(100, 10)]
+    rows = [np.array([[value] * 2 for value in values], np.int64) for values in (requested, allocatable)]
+    allocations = [(0, used, capacity) for used, capacity in zip(requested, allocatable, strict=True)]
+    for scorer, score in (
+        (LeastAllocated(resources), least),
+        (MostAllocated(resources), most),
+        (RequestedToCapacityRatio(resources, shape), ratio),
+    ):
+        assert scorer.score_node(allocations) == score
+        assert scorer.score_rows(rows[0], rows[1]).tolist() == [score, score]
