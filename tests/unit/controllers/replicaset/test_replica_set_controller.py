@@ -11,18 +11,22 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import structs
 
-from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
+from kubeloop.controllers.replicaset.replica_set_controller import (
+    ReplicaSetController,
+    new_replication_controller,
+)
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.feature_gates import FeatureGates
-from kubeloop.kube.objects.api_types import ObjectMeta, Pod, ReplicaSet, convert, to_json
-from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
+from kubeloop.kube.objects.api_types import ObjectMeta, Pod, ReplicaSet, ReplicaSetStatus, convert, to_json
+from kubeloop.kube.objects.resources import NAMESPACES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kubeloop.kube.values.times import time_plus
 from support.apiserver.fake_apiserver import FakeApiServer
 from support.apiserver.faulty_transport import SentRequest
 from support.comparison import replay_server
 from support.simulation.set_clock import SetClock
+from support.traces.disabled_recorders import DisabledReconcileRecorder
 
 pytestmark = pytest.mark.virtual_time
 
@@ -409,3 +413,133 @@ def test_related_pods_are_those_of_all_replica_sets_of_the_owner(owner, selector
         pod = convert(Pod, {**body, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
         context.informers.informer(PODS).apply("ADDED", pod, 0)
     assert controller.related_pods_per_node(web) == nodes
+
+
+# --- status writes ---------------------------------------------------------------------------------------------------
+
+
+def status_writes(api: FakeApiServer) -> list[int | None]:
+    """Return the values of status.replicas that the controller has written; None: an update of other fields."""
+    return [body["status"].get("replicas") for _, path, body in api.requests if path.endswith("/status")]
+
+
+async def test_status_is_written_once_after_a_change_of_pods(fake_apiserver, controller):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await asyncio.sleep(2)
+    await scale(fake_apiserver, 3)
+    await scale(fake_apiserver, 1)
+    assert status_writes(fake_apiserver) == [None, 3, 1]
+
+
+async def test_status_of_a_failed_sync_is_written_at_once(fake_apiserver, controller):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await asyncio.sleep(2)
+    fake_apiserver.transport.reject = lambda method, path: (
+        errors.forbidden(PODS, "", "no more pods") if method == "POST" and path.endswith("/pods") else None
+    )
+    fake_apiserver.api.succeed("PATCH", REPLICA_SETS.path(namespace="ns", name="web"), {"spec": {"replicas": 1}})
+    await asyncio.sleep(0.3)  # less than the delay of a postponed status
+    assert fake_apiserver.objects(REPLICA_SETS)[0]["status"]["conditions"][0]["reason"] == "FailedCreate"
+
+
+@pytest.mark.parametrize(
+    ("uid", "pending", "after", "written"),
+    [
+        pytest.param("", None, 3, [], id="nothing is postponed"),
+        pytest.param("", 1, 3, [1], id="fewer, then as many as before"),
+        pytest.param("", 2, 4, [2], id="fewer, then more"),
+        pytest.param("", 0, 1, [0], id="none, then one"),
+        pytest.param("", 4, 3, [4], id="more, then as many as before"),
+        pytest.param("", 1, 1, [], id="fewer, and the same again"),
+        pytest.param("", 2, 1, [], id="fewer and fewer"),
+        pytest.param("", 4, 5, [], id="more and more"),
+        pytest.param("other", 1, 3, [], id="status of a deleted ReplicaSet of that name"),
+    ],
+)
+async def test_postponed_status_is_written_if_the_count_turns(fake_apiserver, controller, uid, pending, after, written):
+    """The stored status counts 3 Pods; a Deployment must see each decrease that an increase follows."""
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await asyncio.sleep(2)
+    stored = structs.replace(controller._owners.get("ns/web"), status=ReplicaSetStatus(replicas=3))
+    if pending is not None:
+        status = ReplicaSetStatus(replicas=pending)
+        controller._status_delay.postpone("ns/web", (uid or stored.metadata.uid, status))
+    before = len(status_writes(fake_apiserver))
+    reconcile = DisabledReconcileRecorder().reconcile("replicaset", "ns/web")
+    returned = await controller._write_pending_turn(stored, ReplicaSetStatus(replicas=after), reconcile)
+    assert status_writes(fake_apiserver)[before:] == written
+    assert returned.status.replicas == (written or [3])[-1]
+
+
+@pytest.mark.parametrize(
+    ("observed", "missing", "expects", "handled"),
+    [
+        pytest.param(True, 0, False, False, id="nothing to do"),
+        pytest.param(False, 0, False, True, id="the spec has changed"),
+        pytest.param(True, 1, False, True, id="a Pod is missing"),
+        pytest.param(False, 1, False, True, id="both"),
+        pytest.param(False, 0, True, False, id="the spec has changed, and Pods are expected"),
+        pytest.param(True, 1, True, False, id="a Pod is missing, and expected"),
+    ],
+)
+async def test_sync_handles_its_cause(fake_apiserver, controller, observed, missing, expects, handled):
+    """A sync that only counts Pods is not linked to the write that caused it."""
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await asyncio.sleep(2)
+    stored = controller._owners.get("ns/web")
+    generation = stored.metadata.generation - (not observed)
+    stored = structs.replace(
+        stored,
+        spec=structs.replace(stored.spec, replicas=missing),
+        status=structs.replace(stored.status, observed_generation=generation),
+    )
+    if expects:
+        controller.expectations.expect("ns/web", 1, ())
+    reconcile = DisabledReconcileRecorder().reconcile("replicaset", "ns/web")
+    await controller._sync(stored, reconcile)
+    assert reconcile.handled_cause is handled
+    assert len(fake_apiserver.names(PODS)) == (missing if not expects else 0)
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_finished_pods_are_replaced_and_not_adopted(fake_apiserver, controller, phase):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 1)
+    (own,) = fake_apiserver.names(PODS)
+    fake_apiserver.add(PODS, "orphan", labels={"app": "x"})
+    for name in (own, "orphan"):
+        path = PODS.path("ns", name, "status")
+        fake_apiserver.api.succeed(
+            "PATCH", path, {"status": {"phase": phase}}, content_type="application/merge-patch+json"
+        )
+    fake_apiserver.api.succeed("PATCH", PODS.path(namespace="ns", name="orphan"), {"metadata": {"labels": LABELS}})
+    await asyncio.sleep(2)
+    owners = controllers_of(fake_apiserver)
+    assert owners.pop("orphan") == []
+    assert list(owners.values()) == [["web"]] * 2
+    assert fake_apiserver.objects(REPLICA_SETS)[0]["status"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(
+    ("resource", "gate", "counted"),
+    [
+        pytest.param(REPLICA_SETS, True, 0, id="ReplicaSet"),
+        pytest.param(REPLICA_SETS, False, None, id="ReplicaSet, gate off"),
+        pytest.param(REPLICATION_CONTROLLERS, True, None, id="ReplicationController"),
+    ],
+)
+async def test_terminating_replicas_are_counted_for_replica_sets_only(start, resource, gate, counted):
+    server = FakeApiServer(gates=FeatureGates({"DeploymentReplicaSetTerminatingReplicas": gate}))
+    server.add(NAMESPACES, "ns")
+    is_replica_set = resource is REPLICA_SETS
+    controller = (ReplicaSetController if is_replica_set else new_replication_controller)(server.context)
+    await start(server.informers, controller)
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    selector = {"matchLabels": LABELS} if is_replica_set else LABELS
+    body = {"metadata": {"name": "web"}, "spec": {"replicas": 1, "selector": selector, "template": template}}
+    server.api.create(resource.path(namespace="ns"), body)
+    await asyncio.sleep(2)
+    status = server.objects(resource)[0]["status"]
+    assert (status["replicas"], status.get("terminatingReplicas")) == (1, counted)
+    (reference,) = server.objects(PODS)[0]["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["name"]) == (resource.kind, "web")
