@@ -18,6 +18,7 @@ from kubeloop.kube.objects.api_types import Node, Service, convert
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
 from kubeloop.process.control_plane.controller_table import default_options
 from support.apiserver.fake_apiserver import FakeApiServer
+from support.apiserver.faulty_transport import WatchFault
 
 pytestmark = pytest.mark.virtual_time
 ZONE = "topology.kubernetes.io/zone"
@@ -159,7 +160,9 @@ async def test_pod_of_missing_node_is_published_when_the_node_exists(apiserver):
     apiserver.add(NODES, "node-0", namespace="")
     await asyncio.sleep(60)
     assert addresses(apiserver) == [["10.1.0.1", "10.1.0.2"]]
-    assert "FailedToUpdateEndpointSlices" in {event.reason for event in apiserver.context.events.events}
+    assert {event.message for event in apiserver.context.events.events} == {
+        "Error updating Endpoint Slices for Service ns/web: skipping Pod p2 for Service ns/web: Node node-0 Not Found"
+    }
 
 
 async def test_hints_follow_annotation_and_nodes(apiserver):
@@ -216,10 +219,56 @@ async def test_deleted_service_is_forgotten(fake_apiserver, start):
     await asyncio.sleep(2)
     controller._topology._hints["ns/web"] = {"IPv4", "IPv6"}
     assert "ns/web" in controller._trigger_times._times
+    assert fake_apiserver.metrics.values("endpoint_slice_controller_")["num_endpoint_slices"] == 1
+    assert controller._slices.tracker.is_stale("ns/web", [])
     fake_apiserver.delete(SERVICES, "web")
     await asyncio.sleep(2)
     assert controller._trigger_times._times == {}
     assert controller._topology._hints == {}
+    assert fake_apiserver.metrics.values("endpoint_slice_controller_")["num_endpoint_slices"] == 0
+    assert not controller._slices.tracker.is_stale("ns/web", [])
+    assert controller.queue.pop_reasons("ns/web") == "retry or time", "no reason of an earlier event"
+
+
+async def test_slices_of_other_address_types_are_deleted(apiserver):
+    create_service(apiserver)
+    create_pod(apiserver, 1)
+    await asyncio.sleep(2)
+    (current,) = slices(apiserver)
+    metadata = {"name": "web-v6", "labels": current["metadata"]["labels"]}
+    other = {"metadata": metadata, "addressType": "IPv6", "endpoints": [{"addresses": ["fd00::1"]}], "ports": []}
+    apiserver.api.create(ENDPOINT_SLICES.path("ns"), other)
+    await asyncio.sleep(5)
+    assert slices(apiserver) == [current]
+
+
+async def test_sync_waits_for_the_cache_of_its_slices(apiserver):
+    create_service(apiserver)
+    create_pod(apiserver, 1)
+    await asyncio.sleep(2)
+    apiserver.transport.watch_faults.append(WatchFault("silence", resource="endpointslices"))
+    apiserver.transport.break_watches("endpointslices")
+    create_pod(apiserver, 2)
+    await asyncio.sleep(5)
+    updates = len(apiserver.written("PUT"))
+    create_pod(apiserver, 3)
+    await asyncio.sleep(5)
+    assert len(apiserver.written("PUT")) == updates, "the cache lacks the last update"
+    assert apiserver.metrics.values("endpoint_slice_controller_syncs")[",stale"] > 0
+    assert not apiserver.context.events.events
+
+
+async def test_hints_are_reported_by_events(apiserver):
+    create_service(apiserver, annotations={"service.kubernetes.io/topology-mode": "Auto"})
+    for number in range(1, 5):
+        create_pod(apiserver, number)
+    await asyncio.sleep(5)
+    reasons = [event.reason for event in apiserver.context.events.events]
+    assert reasons[-1] == "TopologyAwareHintsEnabled"
+    patch(apiserver, NODES, "node-0", {"metadata": {"labels": {ZONE: None}}}, namespace="")
+    await asyncio.sleep(2)
+    event = apiserver.context.events.events[-1]
+    assert (event.type, event.reason) == ("Warning", "TopologyAwareHintsDisabled")
 
 
 # --- events to keys, and pure decisions ------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -440,3 +442,110 @@ def test_device_with_admin_access_is_allocated_once_per_claim(devices, first, se
     if expected is None and first and second:
         claims = [claim("c", requests[0]), claim("d", requests[1])]
         assert chosen(allocate(objects, *claims)) == ["x: a/gpu-0", "y: a/gpu-0"], "of two claims"
+
+
+def all_or_one(*expressions: str) -> dict[str, Any]:
+    """Return the request `x` for all devices that the expressions select, or else for one of them."""
+    every = alternative("all", "gpu", *expressions, allocationMode="All")
+    return {"name": "x", "firstAvailable": [every, alternative("one", "gpu", *expressions)]}
+
+
+def first_of(name: str, *alternatives: dict[str, Any], expressions: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a request for the first possible of these alternatives: fields of a request each."""
+    requests = [alternative(f"a{number}", "gpu", *expressions, **fields) for number, fields in enumerate(alternatives)]
+    return {"name": name, "firstAvailable": requests}
+
+
+PAIR = device_slice("a", *gpus(2), pool="p")
+THIRTY_TWO = device_slice("a", *(device(f"nic-{n}", attributes={"model": "h100"}) for n in range(32)))
+
+
+@pytest.mark.parametrize(
+    ("objects", "requests", "expected"),
+    [
+        pytest.param([PAIR], [all_or_one()], ["x/all: p/gpu-0", "x/all: p/gpu-1"], id="all devices"),
+        pytest.param(
+            [PAIR], [all_or_one(), request("y")], ["x/one: p/gpu-0", "y: p/gpu-1"], id="all leave none for the next"
+        ),
+        pytest.param(
+            [PAIR, THIRTY_TWO],
+            [all_or_one(A100), first_of("y", {"count": 31}, {"count": 32}, expressions=[H100])],
+            ["x/one: p/gpu-0", *(f"y/a0: a/nic-{n}" for n in range(31))],
+            id="all and the next are too many for a claim",
+        ),
+        pytest.param(
+            [SHARED],
+            [first_of("x", bandwidth("6Gi"), bandwidth("4Gi")), request("y", **bandwidth("6Gi"))],
+            ["x/a1: a/nic", "y: a/nic"],
+            id="capacity is returned",
+        ),
+        pytest.param(
+            [SHARED],
+            [
+                first_of("x", bandwidth("6Gi"), bandwidth("4Gi")),
+                first_of("y", bandwidth("5Gi"), bandwidth("4Gi")),
+                request("z", **bandwidth("2Gi")),
+            ],
+            ["x/a1: a/nic", "y/a1: a/nic", "z: a/nic"],
+            id="capacity is returned twice",
+        ),
+        pytest.param(
+            PARTITIONS,
+            [first_of("x", {"count": 2}, {"count": 1}), request("y")],
+            ["x/a1: a/half-1", "y: a/half-2"],
+            id="counters are returned",
+        ),
+    ],
+)
+def test_devices_are_released_before_the_next_alternative(objects, requests, expected):
+    devices = FilledDevices(device_class(), *objects)
+    assert chosen(allocate(devices, claim("c", *requests))) == expected
+
+
+@pytest.mark.parametrize(
+    ("amount", "expected"), [("40Gi", ["r: a/small"]), ("41Gi", ["r: a/big"]), ("80Gi", ["r: a/big"]), ("81Gi", None)]
+)
+def test_requested_capacity_selects_unshared_devices(amount, expected):
+    """Devices have 40Gi, 80Gi and 40Gi of memory."""
+    devices = FilledDevices(device_class(), MIXED)
+    requested = request(capacity={"requests": {"memory": amount}})
+    assert chosen(allocate(devices, claim("c", requested))) == expected
+
+
+@pytest.mark.parametrize(
+    ("used", "memory", "expected"),
+    [
+        pytest.param([], "40Gi", ["r: a/nic"], id="unused: just enough"),
+        pytest.param([], "39Gi", None, id="unused: too little"),
+        pytest.param(["nic"], "40Gi", ["r: a/nic"], id="used: consumed before"),
+        pytest.param(["other"], "80Gi", ["r: a/nic"], id="another one is used: just enough"),
+        pytest.param(["other"], "79Gi", None, id="another one is used: too little"),
+        pytest.param(["nic", "other"], "80Gi", ["r: a/nic"], id="both are used"),
+    ],
+)
+def test_first_share_of_a_device_consumes_its_counters(used, memory, expected):
+    def shared(name: str, **fields: Any) -> dict[str, Any]:
+        counters = consumes(memory="40Gi")
+        capacity = {"bandwidth": SHARED_POLICY}
+        return device(name, allowMultipleAllocations=True, capacity=capacity, consumesCounters=counters, **fields)
+
+    shares = [
+        claim(f"of-{name}", status=allocated(("a", name), shareID="s", consumedCapacity={"bandwidth": "1Gi"}))
+        for name in used
+    ]
+    slices = [
+        counter_slice("a", "a", 2, memory=memory),
+        device_slice("a", shared("nic"), shared("other", attributes={"model": "h100"}), count=2),
+    ]
+    unnamed = request("r", "gpu", "!('model' in device.attributes['gpu.example.com'])", **bandwidth("1Gi"))
+    devices = FilledDevices(device_class(), *slices, *shares)
+    assert chosen(allocate(devices, claim("c", unnamed))) == expected
+
+
+@pytest.mark.parametrize(("seconds_per_check", "in_time"), [(0.001, True), (2, False)])
+def test_allocation_must_be_complete_within_a_second(seconds_per_check, in_time):
+    devices = FilledDevices(device_class(), device_slice("a", *gpus(32)))
+    now = count(step=int(seconds_per_check * 1e9))
+    claims = [claim(f"c{number}", request(adminAccess=True)) for number in range(64)]  # more steps than between checks
+    with contextlib.nullcontext() if in_time else pytest.raises(AllocationTimeout):
+        assert len(chosen(allocate(devices, *claims, now_ns=lambda: next(now))) or ()) == 64
