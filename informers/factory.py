@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import Client, Selectors
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.resources import Resource
 
 T = TypeVar("T")
 
-_Key = tuple[str, str, str, type]
+_Key = tuple[str, str, str, type, str, str, str]
 
 
 class InformerFactory:
-    """Creates informers, shares them and runs them. The same resource and object type return the same informer.
+    """Creates informers, shares them and runs them. The same resource, object type and selection return the same one.
 
     An informer returned by informer() runs, and its store can be read, as long as the process runs. An informer
     returned by acquire_informer() is for event handlers only and may end: release() ends it with its last handler,
@@ -30,26 +30,38 @@ class InformerFactory:
         self.clock = clock
         self._rng = rng
         self._informers: dict[_Key, SharedInformer[Any]] = {}
+        self._unawaited: set[SharedInformer[Any]] = set()
         self._releasable: set[SharedInformer[Any]] = set()  # those that release() may end
         self._tasks: asyncio.TaskGroup | None = None  # not None during run()
         self._informer_tasks: dict[SharedInformer[Any], asyncio.Task[None]] = {}
 
-    def informer(self, resource: Resource[T]) -> SharedInformer[T]:
-        """Return the informer of all objects of a resource. A new one starts at once if run() is in progress."""
-        key = (resource.group, resource.version, resource.plural, resource.type)
+    def informer(
+        self, resource: Resource[T], namespace: str = "", *, awaited: bool = True, **selectors: Unpack[Selectors]
+    ) -> SharedInformer[T]:
+        """Return the informer of the objects of a resource, by default all. A new one starts at once if run() is in
+        progress.
+
+        awaited: False to leave it out of wait_synced(): the resource may not be served yet.
+        """
+        selection = namespace, selectors.get("label_selector", ""), selectors.get("field_selector", "")
+        key = (resource.group, resource.version, resource.plural, resource.type, *selection)
         informer = self._informers.get(key)
         if informer is None:
-            informer = SharedInformer(self.client, resource, rng=random.Random(self._rng.getrandbits(64)))
+            rng = random.Random(self._rng.getrandbits(64))
+            informer = SharedInformer(self.client, resource, rng=rng, namespace=namespace, selectors=selectors)
             self._informers[key] = informer
+            self._unawaited.add(informer)
             if self._tasks is not None:
                 self._start(informer, self._tasks)
         self._releasable.discard(informer)
+        if awaited:
+            self._unawaited.discard(informer)
         return cast("SharedInformer[T]", informer)
 
     def acquire_informer(self, resource: Resource[Any]) -> SharedInformer[Any]:
         """Return an informer of all objects of a resource, of any object type: an existing one, or a new one."""
         for key, informer in self._informers.items():
-            if key[:3] == (resource.group, resource.version, resource.plural):
+            if key[:3] == (resource.group, resource.version, resource.plural) and not any(key[4:]):
                 return informer
         informer = self.informer(resource)
         self._releasable.add(informer)
@@ -104,8 +116,8 @@ class InformerFactory:
                 self._informer_tasks.clear()
 
     async def wait_synced(self) -> None:
-        """Wait until every informer created so far has its first list. Cancellation: safe."""
-        for informer in self.informers:
+        """Wait until every awaited informer created so far has its first list. Cancellation: safe."""
+        for informer in [informer for informer in self.informers if informer not in self._unawaited]:
             await informer.wait_synced()
 
     def _start(self, informer: SharedInformer[Any], tasks: asyncio.TaskGroup) -> None:

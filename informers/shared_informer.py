@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kubeloop.informers.metadata_accessor import MetadataAccessor, is_older
 from kubeloop.informers.reflector import Listing, Reflector, yield_to_event_loop
 from kubeloop.informers.store import Store
-from kubeloop.kube.client.api_client import Client, UnreadableObject
+from kubeloop.kube.client.api_client import Client, Selectors, UnreadableObject
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.objects.resources import Resource
 
@@ -151,12 +151,21 @@ class SharedInformer(Generic[T]):
     run() lists and watches until it is cancelled; it may be called again, and then lists anew.
     """
 
-    def __init__(self, client: Client, resource: Resource[T], *, rng: random.Random) -> None:
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        *,
+        rng: random.Random,
+        namespace: str = "",
+        selectors: Selectors | None = None,
+    ) -> None:
+        """`namespace`, `selectors`: the objects to list and watch, by default all."""
         self.resource = resource
         self.store: Store[T] = Store()
         self._metadata = MetadataAccessor(resource)
         self._rng = rng
-        self._reflector = Reflector(client, resource, self, rng=rng)
+        self._reflector = Reflector(client, resource, self, rng=rng, namespace=namespace, selectors=selectors)
         # Replaced as a whole, never modified: a handler may add or remove registrations during an iteration.
         self._registrations: tuple[HandlerRegistration[T], ...] = ()
         self._synced = asyncio.Event()

@@ -9,7 +9,8 @@ Layers, each importing only from lines below its own:
     objects                   API types as msgspec Structs, resources, QoS class, tolerations
     policy_cel                CEL environment of admission policies
     cel_library               CEL functions that Kubernetes adds
-    feature_gates | values    feature gates; quantities, durations, times, cron schedules
+    class_loading | feature_gates | values
+                              classes by name; feature gates; quantities, durations, times, cron schedules
     user_error | validation   UserError; names, formats of strings, errors of a field
     allocator | clock | json_object | metric_families | schema | shared_buffer | uids | yaml
 

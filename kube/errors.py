@@ -72,6 +72,10 @@ class Forbidden(ApiError):
     """403: the user is not allowed to do this, or an admission plugin rejects the request."""
 
 
+class NamespaceTerminating(Forbidden):
+    """403: the namespace is being deleted; nothing can be created in it."""
+
+
 class NotFound(ApiError):
     """404: no such object, or no such resource."""
 
@@ -86,6 +90,10 @@ class NotAcceptable(ApiError):
 
 class Conflict(ApiError):
     """409: the object changed since it was read. Read it again and retry."""
+
+
+class ApplyConflict(Conflict):
+    """409: another field manager has a field of a server-side apply without force."""
 
 
 class AlreadyExists(ApiError):
@@ -110,6 +118,10 @@ class Invalid(ApiError):
 
 class TooManyRequests(ApiError):
     """429: the server is overloaded, or an eviction would break a disruption budget."""
+
+
+class DisruptionBudgetExceeded(TooManyRequests):
+    """429: the eviction would break a disruption budget."""
 
 
 class InternalError(ApiError):
@@ -145,6 +157,12 @@ _BY_REASON: dict[str, type[ApiError]] = {
     "Timeout": ServerTimeout,
 }
 
+_BY_CAUSE: dict[str, type[ApiError]] = {
+    "NamespaceTerminating": NamespaceTerminating,
+    "FieldManagerConflict": ApplyConflict,
+    "DisruptionBudget": DisruptionBudgetExceeded,
+}
+
 _REASON_OF_CODE: dict[int, str] = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -173,6 +191,10 @@ def from_status(status: Status) -> ApiError:
     """Return the error for a failure Status. An unknown reason is treated by its code, as API clients must."""
     by_reason = _BY_REASON.get(status.reason)
     if by_reason is not None:
+        for cause in status.details.causes if status.details is not None else ():
+            by_cause = _BY_CAUSE.get(cause.reason)
+            if by_cause is not None and issubclass(by_cause, by_reason):
+                return by_cause(status)
         return by_reason(status)
     by_code = _BY_REASON.get(_REASON_OF_CODE.get(status.code, ""))
     if by_code is not None:

@@ -48,6 +48,10 @@ class ReconcileError(Exception):
     """A reconcile failed for the reason given in the text. Logged without a traceback, and retried."""
 
 
+class Requeue(Exception):
+    """Result of a reconcile that waits for something: it runs again after the rate limiter's delay. Not an error."""
+
+
 ReconcileFunction = Callable[[str], Awaitable[float | None]]
 """Reconcile one key and return the seconds after which time alone may change the result, else None.
 
@@ -67,6 +71,7 @@ class _ControllerOptions(TypedDict, total=False):
     max_requeues: int | None
     is_terminal: Callable[[Exception], bool]
     creates_pods: bool
+    drain_seconds: float
 
 
 class Controller:
@@ -83,10 +88,12 @@ class Controller:
         max_requeues: int | None = None,
         is_terminal: Callable[[Exception], bool] = never_terminal,
         creates_pods: bool = False,
+        drain_seconds: float = 0.0,
     ) -> None:
         """max_requeues: a key with this many failures in a row is dropped (None: never). is_terminal: returns True for
         an error that no retry can fix; the key is dropped without a log entry above debug level until its next event.
         creates_pods: while the API server is busy, these reconciles go before those of other controllers.
+        drain_seconds: time for the reconciles in progress to end after a cancellation.
         """
         self.name = name
         self._reconcile = reconcile
@@ -111,6 +118,8 @@ class Controller:
                 f"Number of syncs of the {name} controller that were postponed because its caches were stale.",
                 ("group", "resource"),
             )
+        self._drain_seconds = drain_seconds
+        self._stopping = False
         self._seconds = context.seconds
         self._pace = context.pace
 
@@ -118,19 +127,29 @@ class Controller:
         """Process keys until cancelled, or until the queue is shut down and empty.
 
         Starts when the event handlers of `registrations` have received all objects of the first lists. Cancellation:
-        running reconciles are cancelled; they are level-based, so they run again after a restart.
+        running reconciles are cancelled after `drain_seconds`; they are level-based, so they run again after a restart.
         """
         for registration in registrations:
             await registration.wait_synced()
         try:
             async with asyncio.TaskGroup() as workers:
-                for number in range(self._workers):
+                tasks = [
                     workers.create_task(self._work(), name=f"{self.name}/worker-{number}")
+                    for number in range(self._workers)
+                ]
+                try:
+                    await asyncio.wait(tasks)
+                except asyncio.CancelledError:
+                    self._stopping = True
+                    self._queue.shut_down()
+                    if self._drain_seconds:
+                        await asyncio.wait(tasks, timeout=self._drain_seconds)
+                    raise
         finally:
             self._queue.shut_down()
 
     async def _work(self) -> None:
-        while True:
+        while not self._stopping:
             try:
                 await self._queue.wait()
             except QueueShutDown:
@@ -138,7 +157,7 @@ class Controller:
             # The key is taken afterwards: events that arrive meanwhile need no further reconcile.
             await self._pace.begin(creates_pods=self._creates_pods)
             try:
-                if self._queue:  # else another worker has taken the key
+                if self._queue and not self._stopping:  # else another worker has taken the key
                     key = self._queue.take()
                     try:
                         await self.process(key)
@@ -156,6 +175,8 @@ class Controller:
         failure: Exception | None = None
         try:
             seconds = await self._reconcile(key)
+        except Requeue:
+            self._queue.add_rate_limited(key)
         except Exception as error:
             self._failed(key, error)
             failure = error.with_traceback(None)  # which refers to this frame: a cycle
@@ -192,7 +213,8 @@ class Controller:
             log.warning("reconcile failed, will retry: %s %s: %s", self.name, key, error, extra=fields)
         else:
             log.error("reconcile failed, will retry: %s %s", self.name, key, exc_info=error, extra=fields)
-        self._queue.add_rate_limited(key)
+        retry_after_seconds = error.retry_after_seconds if isinstance(error, ApiError) else 0
+        self._queue.add_rate_limited(key, at_least_seconds=retry_after_seconds)
 
 
 class EventDrivenController:

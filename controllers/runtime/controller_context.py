@@ -36,6 +36,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     single_api_server: True in a development cluster. No other API server can then serve an older state.
     status_delay_seconds: limit of the delay of obsolete status writes (see StatusDelay); 0 for none.
     pace: begins the reconciles of all controllers of this process.
+    drain_seconds: maximum time for the reconciles in progress of an author's controller to end when it stops.
     root_ca: certificates that verify the API server, in PEM (--root-ca-file, or those of the kubeconfig).
     sign_token: signs tokens of ServiceAccounts; None without a key (--service-account-private-key-file).
     signing_authority: returns the authority of a signer of CertificateSigningRequests, None without one; None without
@@ -55,6 +56,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     single_api_server: bool = False
     status_delay_seconds: float = 0.0
     pace: ReconcilePace = msgspec.field(default_factory=ReconcilePace)
+    drain_seconds: float = 30.0
     root_ca: str = ""
     sign_token: SignToken | None = None
     signing_authority: SigningAuthority | None = None

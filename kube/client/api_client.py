@@ -350,7 +350,7 @@ class Client:
         could delete another object of the same name, so it is sent only if the server cannot have seen the first try.
         """
         target = _target(resource, namespace, name)
-        return _json(await self._send("DELETE", target, body=_delete_options(options), lane=lane))
+        return _json(await self._send("DELETE", target, body=delete_options(options), lane=lane))
 
     async def delete_collection(
         self,
@@ -364,7 +364,7 @@ class Client:
         """Delete all objects of a resource that match; returns the response as plain JSON."""
         query = _selection({"label_selector": label_selector, "field_selector": field_selector})
         target = _target(resource, namespace, "", "", query)
-        return _json(await self._send("DELETE", target, body=_delete_options(options)))
+        return _json(await self._send("DELETE", target, body=delete_options(options)))
 
     async def raw(self, method: str, target: str, *, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Send any other request (discovery, /version). `target` is path and query, escaped. Raises as the verbs do."""
@@ -477,7 +477,8 @@ def _segment(text: str) -> str:
     return text if not text or _PLAIN_SEGMENT(text) else quote(text, safe="")
 
 
-def _delete_options(options: DeleteArguments) -> dict[str, Any] | bytes:
+def delete_options(options: DeleteArguments) -> dict[str, Any] | bytes:
+    """Return the body of a deletion; empty without options."""
     body: dict[str, Any] = {}
     if "grace_period_seconds" in options:
         body["gracePeriodSeconds"] = options["grace_period_seconds"]

@@ -51,11 +51,12 @@ async def run_as_candidate(
 def settings_within_lease(settings: Settings, options: ElectionOptions) -> Settings:
     """Return the settings of a replica that sends no binding after its lease has expired.
 
-    The scheduler may finish bindings for a while after the renew deadline; another replica leads from the expiry on.
+    Scheduler and custom controllers may finish what they do for a while after the renew deadline; another replica leads
+    from the expiry on.
     """
     seconds = options.leader_elect_lease_duration - options.leader_elect_renew_deadline
     scheduler = structs.replace(settings.scheduler, drain_seconds=min(settings.scheduler.drain_seconds, seconds))
-    return structs.replace(settings, scheduler=scheduler)
+    return structs.replace(settings, scheduler=scheduler, drain_seconds=min(settings.drain_seconds, seconds))
 
 
 def check_election(election: ElectionOptions) -> None:

@@ -46,8 +46,8 @@ from kubeloop.process.control_plane.control_plane import (
     Settings,
     import_components,
     initial_components,
-    parse_controllers,
 )
+from kubeloop.process.control_plane.controller_selection import select_controllers
 from kubeloop.process.control_plane.controller_table import (
     CSR_SIGNING,
     ROOT_CA_PUBLISHER,
@@ -92,7 +92,7 @@ def run(
         write_scheduler_configuration(scheduler, run_options.write_config_to)
         return 0
     settings = control_plane_settings(
-        process, parse_controllers(server.controllers), scheduler, gates, controller_options=controllers
+        process, select_controllers(server.controllers), scheduler, gates, controller_options=controllers
     )
     settings = _with_keys(settings)
     if settings.controllers & {ROOT_CA_PUBLISHER, SERVICE_ACCOUNT_TOKEN}:
@@ -116,7 +116,7 @@ def _with_keys(settings: Settings) -> Settings:
         settings = structs.replace(settings, signing_authority=signing_authority(options))
     needed = {SERVICE_ACCOUNT_TOKEN: token_option, CSR_SIGNING: "--cluster-signing-cert-file"}
     unable = settings.controllers & settings.without_key
-    if unable == settings.controllers:
+    if unable and unable == settings.controllers and not settings.custom_controllers:
         name = min(unable)
         raise UserError(f"{name} needs {needed[name]}", hint="it signs with the key in a file")
     for name in sorted(unable):

@@ -40,6 +40,7 @@ from kubeloop.kube.objects.resources import (
     REPLICATION_CONTROLLERS,
 )
 from kubeloop.process import workload_progress
+from kubeloop.process.control_plane.controller_selection import ControllerSelection
 from kubeloop.process.control_plane.controller_table import CONTROLLERS
 from kubeloop.process.control_plane.signing_authorities import authority_in_files, signing_authority
 from kubeloop.process.development_cluster.apiserver_process import (
@@ -109,7 +110,12 @@ def _settings(
     if not cluster.nodes:  # Nodes need no kubelet that reports
         controllers = controllers.replace(node_monitor_grace_period=math.inf, node_startup_grace_period=math.inf)
     return control_plane_settings(
-        process, frozenset(CONTROLLERS), scheduler, gates, controller_options=controllers, development=True
+        process,
+        ControllerSelection(frozenset(CONTROLLERS)),
+        scheduler,
+        gates,
+        controller_options=controllers,
+        development=True,
     )
 
 

@@ -20,6 +20,7 @@ from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.process.control_plane.service_range import parse_service_range
 
 if TYPE_CHECKING:
+    from kubeloop.controllers.api.controller import ControllerFactory
     from kubeloop.devcluster.server.faults import Faults
     from kubeloop.devcluster.simulation.node_objects import NodeSettings
     from kubeloop.process.control_plane.control_plane import Settings
@@ -41,7 +42,8 @@ class Options(TypedDict, total=False):
     stages: files of KWOK stages that simulate pods, as for `kubeloop apiserver --stages`.
     scheduler_config: a KubeSchedulerConfiguration (or Policy): a file, its text, or the object itself. Its plugins
       ("module:Class") are imported with the test's own import path.
-    controllers: comma-separated names, "*" for all, "-name" to exclude one, as for `kubeloop run --controllers`.
+    controllers: comma-separated names, "*" for all built-in ones, "-name" to exclude one, "module:Class", as for
+      `kubeloop run --controllers`; or a sequence of these, in a `memory_cluster` also of the classes of controllers.
     faults: faults that the API server injects into requests of the programs under test, as for `kubeloop apiserver
       --faults`, or as a mapping; in a `memory_cluster` also into those of its controllers.
     gang_scheduling: True enables gang scheduling, as `kubeloop up --gang-scheduling` does.
@@ -70,7 +72,7 @@ class Options(TypedDict, total=False):
     service_cluster_ip_range: str
     stages: str | Path | Sequence[str | Path]
     scheduler_config: str | Path | Mapping[str, Any]
-    controllers: str | Sequence[str]
+    controllers: str | Sequence[str | ControllerFactory]
     faults: str | Mapping[str, float]
     gang_scheduling: bool
     feature_gates: str | Mapping[str, bool]
@@ -140,7 +142,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def settings(self) -> Settings:
         """Return the settings of the control plane. Imports the scheduler's plugins. Raises UserError."""
-        from kubeloop.process.control_plane.control_plane import Settings, parse_controllers
+        from kubeloop.process.control_plane.control_plane import Settings
+        from kubeloop.process.control_plane.controller_selection import select_controllers
         from kubeloop.scheduler.config.load import load_configuration
         from kubeloop.scheduler.config.types import default_configuration
         from kubeloop.scheduler.legacy_policy.policy import POLICY_KIND
@@ -148,8 +151,10 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         gates = self.parsed_feature_gates()
         text = self.scheduler_config
         scheduler = load_configuration(text, gates, POLICY_KIND) if text else default_configuration(gates)
+        selection = select_controllers(self.controllers)
         return Settings(
-            controllers=parse_controllers(self.controllers),
+            controllers=selection.built_in,
+            custom_controllers=selection.custom,
             development=True,
             scheduler=scheduler,
             feature_gates=gates,
@@ -195,6 +200,11 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
         changes["scheduler_config"] = _configuration_text(changes["scheduler_config"])
     for name in _LISTS:
         if not isinstance(changes.get(name, ""), str):
+            if not all(isinstance(item, str) for item in changes[name]):
+                raise UserError(
+                    f"cluster option {name}: not a sequence of texts",
+                    hint="a cluster in another process imports a class by its name, 'module:Class'",
+                )
             changes[name] = ",".join(changes[name])
     if isinstance(faults := changes.get("faults"), Mapping):
         changes["faults"] = ",".join(f"{name}={value}" for name, value in faults.items())

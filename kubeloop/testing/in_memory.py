@@ -11,6 +11,8 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Unpack
 
+import msgspec
+
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.kube.client.api_client import Client
@@ -18,6 +20,7 @@ from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects.api_types import Deployment, Node, Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.process.control_plane.control_plane import ControlPlane
+from kubeloop.process.control_plane.controller_selection import select_controllers
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.testing.assembly import run_api_server, run_control_plane
 from kubeloop.testing.cluster_options import Options, cluster_options
@@ -82,13 +85,17 @@ class MemoryCluster(Operations):
 async def memory_cluster(*, clock: Clock | None = None, **requested: Unpack[Options]) -> AsyncIterator[MemoryCluster]:
     """Run a cluster with all controllers for the length of the context; yield it when its caches are filled.
 
-    clock: wall time of its objects. The other keywords are those of `Options`; the default seed is 0. A crash inside
+    With `controllers=["*", Sites]`, the class of an author's controller runs as well. clock: wall time of its objects.
+    The other keywords are those of `Options`; the default seed is 0. A crash inside
     raises out of the context, in an ExceptionGroup. Raises UserError for invalid options.
     """
     clock = clock or SystemClock()
+    selection = select_controllers(requested.pop("controllers", "*"))
     options = cluster_options(requested)
     rng = random.Random(options.seed or 0)
-    settings = options.settings()
+    settings = msgspec.structs.replace(
+        options.settings(), controllers=selection.built_in, custom_controllers=selection.custom
+    )
     async with (
         run_api_server(options, clock=clock, rng=rng) as api,
         run_control_plane(api, settings, clock=clock, rng=rng) as plane,

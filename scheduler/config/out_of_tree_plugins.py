@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import traceback
-from collections.abc import Iterable
 from typing import Any
 
+from kubeloop.kube.class_loading import load_object
 from kubeloop.kube.user_error import UserError
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
 
@@ -19,57 +16,7 @@ def load_plugin_class(name: str) -> type[Any]:
 
     Raises UserError if there is no such plugin; the hint suggests an in-tree plugin with a similar name.
     """
-    if ":" in name:
-        return _from_path(name, name)
-    from importlib.metadata import entry_points
-
-    installed = entry_points(group=ENTRY_POINT_GROUP)
-    for entry_point in installed:
-        if entry_point.name == name:
-            return _from_path(name, entry_point.value)
-    raise UserError(
-        f"no scheduler plugin named {name!r}",
-        hint=suggestion(name, [*ARGS_TYPES, *(entry_point.name for entry_point in installed)])
-        or f"install one that declares the entry point group {ENTRY_POINT_GROUP!r}, or name it 'module:Class'",
-    )
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean ...?" with the name that is most like `name`; "" if none is."""
-    lower = {candidate.lower(): candidate for candidate in known}
-    similar = difflib.get_close_matches(name.lower(), lower, n=1)
-    return f"did you mean {lower[similar[0]]!r}?" if similar else ""
-
-
-def _from_path(name: str, path: str) -> type[Any]:
-    module_name, _, attribute = path.partition(":")
-    if not module_name or module_name.startswith("."):
-        raise UserError(f"the scheduler plugin {name!r} has no module", hint="name it 'module:Class'")
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # the module may raise anything
-        raise _import_error(name, module_name, error) from error
-    plugin = getattr(module, attribute, None)
-    if plugin is None:
-        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-        raise UserError(
-            f"cannot load the scheduler plugin {name!r}: module {module_name!r} has no {attribute!r}",
-            hint=suggestion(attribute, classes) or "use 'module:Class' as its name",
-        )
+    plugin = load_object(name, ENTRY_POINT_GROUP, "scheduler plugin", ARGS_TYPES)
     if not isinstance(plugin, type):
         raise UserError(f"the scheduler plugin {name!r} is not a class", hint="use 'module:Class' as its name")
     return plugin
-
-
-def _import_error(name: str, module_name: str, error: BaseException) -> UserError:
-    """Return what is wrong with the module, and where."""
-    problem = f"cannot load the scheduler plugin {name!r}: "
-    if isinstance(error, SyntaxError):  # its text names file and line
-        return UserError(f"{problem}{type(error).__name__}: {error}", hint="correct the file")
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
-        return UserError(f"{problem}{error}", hint="check the name of the module, and that it is on PYTHONPATH")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
-    if isinstance(error, ImportError):
-        return UserError(f"{problem}{error}{place}", hint="install what the module imports, or correct the import")
-    return UserError(f"{problem}{type(error).__name__}: {error}{place}", hint="correct the module")

@@ -7,16 +7,19 @@ pkg/controller/controller_utils.go.
 from __future__ import annotations
 
 import asyncio
+from typing import TypeVar
 
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
-from kubeloop.kube.objects.api_types import JSONValue, Object, Pod
+from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, convert
 from kubeloop.kube.objects.object_fields import controller_of
-from kubeloop.kube.objects.resources import PODS
+from kubeloop.kube.objects.resources import PODS, Resource
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
+
+T = TypeVar("T")
 
 
 class CannotCreatePods(ReconcileError):
@@ -52,9 +55,15 @@ class PodControl:
 
     async def create_without_events(self, owner: Object, body: dict[str, JSONValue], reconcile: Reconcile) -> Pod:
         """Create a Pod and start its trace, which is linked with the reconcile. Raises the error of the request."""
-        metadata = body["metadata"]
-        if not metadata.get("labels"):
+        if not body["metadata"].get("labels"):
             raise CannotCreatePods("unable to create pods, no labels")
+        return await self.create_traced(PODS, owner, body, reconcile)
+
+    async def create_traced(
+        self, resource: Resource[T], owner: Object, body: dict[str, JSONValue], reconcile: Reconcile, **query: str
+    ) -> T:
+        """Create a Pod, see `create_without_events`, and return it as the type of `resource`."""
+        metadata = body["metadata"]
         inherited = metadata.get("annotations", {}).get(TRACEPARENT, "")
         start_ns = self._clock.time_ns()
         request = self._pod_traces.create_requested(
@@ -73,7 +82,7 @@ class PodControl:
             reconcile.link(request.traceparent, "pod")
         token = current_span.set(request)
         try:
-            pod = await self._client.create(PODS, body, owner.metadata.namespace)
+            created = await self._client.create(resource, body, owner.metadata.namespace, query=query)
         except (ApiError, ServerUnreachable) as error:
             self._pod_traces.create_failed(request.traceparent, str(error))
             reconcile.add_action("create pod", start_ns=start_ns, error=str(error))
@@ -83,9 +92,10 @@ class PodControl:
             raise
         finally:
             current_span.reset(token)
+        pod = created if isinstance(created, Pod) else convert(Pod, created)
         self._pod_traces.created(request.traceparent, pod)
         reconcile.add_action(f"create pod {pod.metadata.name}", start_ns=start_ns)
-        return pod
+        return created
 
     async def delete(self, owner: Object, pod: Pod, reconcile: Reconcile) -> None:
         """Delete a Pod, and record the event SuccessfulDelete or FailedDelete.

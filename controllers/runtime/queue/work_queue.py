@@ -161,13 +161,14 @@ class WorkQueue:
         if self._delayed_heap[0][2] == key:
             self._set_timer(loop)
 
-    def add_rate_limited(self, key: str, *, failed: bool = True) -> None:
-        """Call add(key) after the delay that the rate limiter returns.
+    def add_rate_limited(self, key: str, *, failed: bool = True, at_least_seconds: float = 0.0) -> None:
+        """Call add(key) after the delay that the rate limiter returns, and not earlier than `at_least_seconds`.
 
         failed=False: the reconcile was postponed, not failed. The key then has a backoff of its own, and takes no token
         from the bucket shared with keys that failed.
         """
-        self.add_after(key, (self._limiter if failed else self._postponed_backoff).when(key))
+        delay_seconds = (self._limiter if failed else self._postponed_backoff).when(key)
+        self.add_after(key, max(delay_seconds, at_least_seconds))
 
     def forget(self, key: str) -> None:
         """Reset the failures of `key`. A delayed add is not cancelled."""

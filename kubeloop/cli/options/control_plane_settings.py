@@ -5,13 +5,14 @@ from __future__ import annotations
 from kubeloop.cli.options.options import ControllerOptions, ProcessOptions
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.control_plane.control_plane import Settings
+from kubeloop.process.control_plane.controller_selection import ControllerSelection
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 
 
 def control_plane_settings(
     process: ProcessOptions,
-    controllers: frozenset[str],
+    controllers: ControllerSelection,
     scheduler: SchedulerConfiguration,
     gates: FeatureGates,
     *,
@@ -23,7 +24,8 @@ def control_plane_settings(
     development: True for a development cluster, which has one API server and at first no objects.
     """
     return Settings(
-        controllers=controllers,
+        controllers=controllers.built_in,
+        custom_controllers=controllers.custom,
         controller_options=vars(controller_options),
         development=development,
         scheduler=scheduler,

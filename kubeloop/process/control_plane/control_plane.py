@@ -12,11 +12,14 @@ import functools
 import importlib
 import random
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from kubeloop.controllers.api.controller import ControllerFactory
+from kubeloop.controllers.api.runner import ControllerRunner, controller_class, reconciled_resource
+from kubeloop.controllers.api.watches import Owns
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
@@ -71,16 +74,20 @@ _SCHEDULER_MODULES = ("kubeloop.scheduler.scheduler", "kubeloop.process.control_
 class Settings(msgspec.Struct, frozen=True):
     """Configuration of a control plane.
 
-    controllers: names from CONTROLLERS; those of a feature gate that is off do not run. controller_options: values of
-    the controllers' options by key, where they are not the default. development: the API server is kubeloop's own. It
-    is the only one, and controllers whose table row says so start with the first object of their resources. root_ca,
-    sign_token, signing_authority: see ControllerContext; a controller without its key does not run. trace_tail_rules:
-    rules for traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod
-    is Ready, else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
+    controllers: names from CONTROLLERS; those of a feature gate that is off do not run. custom_controllers: those of
+    other authors. controller_options: values of the controllers' options by key, where they are not the default.
+    drain_seconds: maximum time for reconciles in progress of custom controllers to end. development: the API server is
+    kubeloop's own. It is the only one, and controllers whose table row says so start with the first object of their
+    resources. root_ca, sign_token, signing_authority: see ControllerContext; a controller without its key does not run.
+    trace_tail_rules: rules for traces that are exported although the sampler rejected them. trace_until_ready: a trace
+    ends when the pod is Ready, else when it is bound. trace_annotate: workloads are annotated with a trace context, as
+    pods always are.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
+    custom_controllers: tuple[ControllerFactory, ...] = ()
     controller_options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    drain_seconds: float = 30.0
     development: bool = False
     root_ca: str = ""
     sign_token: SignToken | None = None
@@ -102,34 +109,6 @@ class Component(Protocol):
     """A controller or the scheduler: runs until cancelled."""
 
     async def run(self) -> None: ...
-
-
-def parse_controllers(text: str) -> frozenset[str]:
-    """Return the controllers that the value of --controllers selects.
-
-    Entries are names of either form in the table, "*" for all, and "-name" to exclude one. Raises UserError.
-    """
-    kubernetes_names = {descriptor.kubernetes_name: descriptor.name for descriptor in CONTROLLER_TABLE}
-    enabled: set[str] = set()
-    disabled: set[str] = set()
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        name = entry.removeprefix("-")
-        name = kubernetes_names.get(name, name)
-        if name == "*" and entry == "*":
-            enabled |= set(CONTROLLERS)
-        elif name not in CONTROLLERS:
-            raise UserError(
-                f"no controller named '{name}'", hint=f"there are {', '.join(CONTROLLERS)}, and '*' for all"
-            )
-        elif entry.startswith("-"):
-            disabled.add(name)
-        else:
-            enabled.add(name)
-    if not enabled - disabled:
-        raise UserError(
-            "no controller is left to run", hint="for example --controllers deployment,replicaset,scheduler"
-        )
-    return frozenset(enabled - disabled)
 
 
 def enabled_controllers(controllers: Set[str], gates: FeatureGates) -> frozenset[str]:
@@ -200,6 +179,7 @@ class ControlPlane:
         self.client = client
         enabled = enabled_controllers(settings.controllers, settings.feature_gates) - settings.without_key
         self.settings = settings = msgspec.structs.replace(settings, controllers=enabled)
+        self._custom = _by_name(settings.custom_controllers)
         self.informers = InformerFactory(client, clock=clock, rng=rng)
         self.tracing = self._new_tracing(clock, rng, registry, exporter, open_journal)
         self.lag = LoopLag(registry)
@@ -238,8 +218,10 @@ class ControlPlane:
         loop = asyncio.get_running_loop()
         settings = self.settings
         initial = initial_components(settings.controllers, development=settings.development)
-        components: dict[str, asyncio.Future[Component]] = {name: loop.create_future() for name in initial}
-        for name in components:
+        components: dict[str, asyncio.Future[Component]] = {
+            name: loop.create_future() for name in (*self._custom, *initial)
+        }
+        for name in initial:
             for resource in watched_resources(name, settings.feature_gates):
                 self.informers.informer(resource)
         self.tracing.is_leader = elect is None
@@ -272,7 +254,8 @@ class ControlPlane:
     async def _create_components(self, components: dict[str, asyncio.Future[Component]]) -> None:
         """Import and create one component after the other."""
         for name, future in components.items():
-            await _import_in_thread(name)
+            if name not in self._custom:
+                await _import_in_thread(name)
             future.set_result(self._create_component(name))
         self.components_created.set()
         await self.informers.wait_synced()
@@ -336,11 +319,7 @@ class ControlPlane:
             settings=RecordingSettings(
                 scope=PodScope(
                     schedulers=self._scheduler_names(),
-                    creators=frozenset(
-                        descriptor.creates_pods_for
-                        for descriptor in CONTROLLER_TABLE
-                        if descriptor.name in settings.controllers and descriptor.creates_pods_for
-                    ),
+                    creators=frozenset(self._pod_creators()),
                 ),
                 tail_rules=settings.trace_tail_rules,
                 until_ready=settings.trace_until_ready,
@@ -359,18 +338,27 @@ class ControlPlane:
             self.scheduler = self._new_scheduler()
             return self.scheduler
 
+        if name in self._custom:
+            return ControllerRunner(self._context(name, 1, {}), self._custom[name])
         descriptor = CONTROLLERS_BY_NAME[name]
         options = {**default_options(), **self.settings.controller_options}
-        context = ControllerContext(
+        workers = options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1
+        context = self._context(descriptor.event_component or descriptor.kubernetes_name, workers, options)
+        factory = getattr(importlib.import_module(descriptor.module), descriptor.factory.rpartition(":")[2])
+        component: Component = factory(context)
+        return component
+
+    def _context(self, event_component: str, workers: int, options: Mapping[str, Any]) -> ControllerContext:
+        return ControllerContext(
             client=self.client,
             informers=self.informers,
             clock=self._clock,
             traces=self.tracing.reconciles,
             pod_traces=self.tracing.pods,
-            events=self._recorder.for_component(descriptor.event_component or descriptor.kubernetes_name),
+            events=self._recorder.for_component(event_component),
             metrics=self._metrics,
             feature_gates=self.settings.feature_gates,
-            workers=options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1,
+            workers=workers,
             options=options,
             single_api_server=self.settings.development,
             root_ca=self.settings.root_ca,
@@ -378,10 +366,21 @@ class ControlPlane:
             signing_authority=self.settings.signing_authority,
             status_delay_seconds=STATUS_DELAY_SECONDS,
             pace=self._pace,
+            drain_seconds=self.settings.drain_seconds,
         )
-        factory = descriptor.factory.rpartition(":")[2]
-        component: Component = getattr(importlib.import_module(descriptor.module), factory)(context)
-        return component
+
+    def _pod_creators(self) -> Iterator[str]:
+        """Yield the kinds of owners whose pods this process creates."""
+        for descriptor in CONTROLLER_TABLE:
+            if descriptor.name in self.settings.controllers and descriptor.creates_pods_for:
+                yield descriptor.creates_pods_for
+        for factory in self._custom.values():
+            declared = controller_class(factory)
+            resource = reconciled_resource(declared)
+            if resource is not None and any(
+                isinstance(watch, Owns) and watch.resource.group_resource == "pods" for watch in declared.watches
+            ):
+                yield resource.kind
 
     def _has_urgent_work(self) -> bool:
         return self.scheduler is not None and self.scheduler.has_urgent_work
@@ -408,7 +407,12 @@ class ControlPlane:
         return scheduler
 
     def _record_pods(self) -> None:
-        """Pass every pod event to the trace recorder, before any other handler receives it."""
+        """Pass every pod event to the trace recorder, before any other handler receives it.
+
+        A process with custom controllers alone that create no pods needs no access to pods.
+        """
+        if not self.settings.controllers and not [*self._pod_creators()]:
+            return
         traces = self.tracing.pods
         self._record_events(PODS, traces.observed, traces.deleted)
         if SCHEDULER in self.settings.controllers and self.settings.feature_gates.enabled("GenericWorkload"):
@@ -439,6 +443,17 @@ class ControlPlane:
         self, resource: Resource[T], observed: Callable[[T], None], deleted: Callable[[T], None]
     ) -> None:
         self._trace_handlers.append(self.informers.informer(resource).on_latest(observed, deleted=deleted))
+
+
+def _by_name(factories: Iterable[ControllerFactory]) -> dict[str, ControllerFactory]:
+    """Return custom controllers by name. Raises UserError for a name that is used twice."""
+    by_name: dict[str, ControllerFactory] = {}
+    for factory in factories:
+        name = controller_class(factory).name
+        if name in by_name or name in CONTROLLERS:
+            raise UserError(f"there are two controllers named '{name}'", hint="give one of them another name")
+        by_name[name] = factory
+    return by_name
 
 
 async def _run_immediately(run: Callable[[], Awaitable[None]]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.report import report_lines
 from kubeloop.testing.virtual_time import VirtualClock
+from support.controllers.sites import CRD, Sites, site
 from support.objects.role_bindings import binding
 
 ROLE_BINDING = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"}
@@ -155,3 +157,14 @@ def test_idle_node_that_dies_is_marked_as_lost_within_its_grace_period():
 def _ready(cluster: MemoryCluster) -> list[Condition]:
     nodes = sorted(cluster.seen_nodes(), key=lambda node: node.metadata.name)
     return [condition for node in nodes if (condition := condition_of(node.status.conditions, "Ready"))]
+
+
+def test_custom_controller_runs_with_the_built_in_ones():
+    async def scenario() -> dict[str, Any]:
+        async with memory_cluster(clock=VirtualClock(), nodes=2, controllers=["*", Sites]) as cluster:
+            await cluster.apply(CRD)
+            await cluster.apply(site(replicas=2))
+            await cluster.wait_for("site/blog", "Ready")
+            return dict((await cluster.get("site/blog"))["status"])
+
+    assert virtual_time.run(scenario())["readyReplicas"] == 2

@@ -6,6 +6,7 @@ from kubeloop.cli.options.control_plane_settings import control_plane_settings
 from kubeloop.cli.options.options import ControllerOptions, ProcessOptions
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.controller_selection import ControllerSelection
 from kubeloop.process.control_plane.controller_table import default_options
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 
@@ -14,7 +15,7 @@ def test_options_become_settings():
     process = ProcessOptions(trace_until="ready", trace_annotate=True, trace_tail_sampling="failed")
     settings = control_plane_settings(
         process,
-        frozenset({"deployment"}),
+        ControllerSelection(frozenset({"deployment"})),
         SchedulerConfiguration(),
         FeatureGates({"MemoryQoS": True}),
         controller_options=ControllerOptions(concurrent_deployment_syncs=7),
@@ -32,7 +33,7 @@ def test_invalid_trace_rule_is_rejected():
     with pytest.raises(UserError, match="sometimes"):
         control_plane_settings(
             ProcessOptions(trace_tail_sampling="sometimes"),
-            frozenset(),
+            ControllerSelection(frozenset()),
             SchedulerConfiguration(),
             DEFAULT_FEATURE_GATES,
             controller_options=ControllerOptions(),

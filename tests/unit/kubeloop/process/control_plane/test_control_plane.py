@@ -24,7 +24,6 @@ from kubeloop.process.control_plane.control_plane import (
     Settings,
     enabled_controllers,
     initial_components,
-    parse_controllers,
     watched_resources,
 )
 from kubeloop.process.control_plane.controller_table import CONTROLLER_TABLE, CONTROLLERS, CONTROLLERS_BY_NAME
@@ -46,42 +45,6 @@ DEPLOYMENT = {
         },
     },
 }
-
-
-ALL_KUBERNETES_NAMES = ",".join(row.kubernetes_name for row in CONTROLLER_TABLE)
-
-
-@pytest.mark.parametrize(
-    ("text", "controllers"),
-    [
-        pytest.param("deployment, scheduler", {"deployment", "scheduler"}, id="names"),
-        pytest.param("*", set(CONTROLLERS), id="all"),
-        pytest.param("*,-scheduler", set(CONTROLLERS) - {"scheduler"}, id="all but one"),
-        pytest.param(f"{ALL_KUBERNETES_NAMES},scheduler", set(CONTROLLERS), id="Kubernetes' names"),
-        pytest.param(
-            "*,-garbage-collector-controller", set(CONTROLLERS) - {"garbagecollector"}, id="all but Kubernetes'"
-        ),
-        pytest.param("deployment,deployment-controller", {"deployment"}, id="one controller under both names"),
-    ],
-)
-def test_parse_controllers(text, controllers):
-    assert parse_controllers(text) == controllers
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("deploy", "no controller named 'deploy'"),
-        ("scheduler-controller", "no controller named 'scheduler-controller'"),
-        ("-*", "no controller named '*'"),
-        ("", "no controller is left"),
-        ("scheduler,-scheduler", "no controller is left"),
-    ],
-)
-def test_parse_controllers_rejects_invalid_lists(text, problem):
-    with pytest.raises(UserError) as wrong:
-        parse_controllers(text)
-    assert problem in str(wrong.value)
 
 
 @pytest.fixture

@@ -1,0 +1,351 @@
+"""Client: live reads, and writes, of objects in both forms, plain JSON and Structs.
+
+Errors are those of `kubeloop.kube.errors`, one type per meaning. A result has the form of the argument.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, Unpack
+
+import msgspec
+
+from kubeloop.controllers.api.objects import ApiObject, Request, kind_of, manifest_of, metadata_of
+from kubeloop.controllers.api.patches import Patch, pinned_merge_patch
+from kubeloop.controllers.runtime.pods.pod_control import PodControl
+from kubeloop.controllers.runtime.resources.served_resources import ServedResources
+from kubeloop.kube.client import api_client
+from kubeloop.kube.client.api_client import DeleteArguments, PatchType
+from kubeloop.kube.client.current_span import current_span
+from kubeloop.kube.errors import Conflict, Invalid, NotFound, ServerUnreachable
+from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectMeta
+from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.resources import ALL, PODS, Resource
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
+
+T = TypeVar("T")
+T_obj = TypeVar("T_obj", bound=ApiObject)
+
+
+class NoKindMatch(LookupError):
+    """The API server serves no resource of this kind."""
+
+
+class PartialStruct(TypeError):
+    """A Struct that declares only some fields of its kind cannot replace an object."""
+
+
+class WriteObserver(Protocol):
+    """Is notified of writes, so that the next reconcile reads them from the cache."""
+
+    def wrote(self, resource: Resource[Any], obj: ApiObject) -> None:
+        """Record an object as the API server returned it."""
+        ...
+
+    def maybe_wrote(self, resource: Resource[Any]) -> None:
+        """Record that a write had no response."""
+        ...
+
+    def cached(self, resource: Resource[Any], request: Request) -> ApiObject | None:
+        """Return the cached object; None if there is none, or the resource is not watched."""
+        ...
+
+
+class NoWriteObserver:
+    """Ignores writes: of a cluster whose objects no controller of this process caches."""
+
+    def wrote(self, resource: Resource[Any], obj: ApiObject) -> None: ...
+
+    def maybe_wrote(self, resource: Resource[Any]) -> None: ...
+
+    def cached(self, resource: Resource[Any], request: Request) -> ApiObject | None:
+        return None
+
+
+class Client:
+    """Kubernetes verbs on objects.
+
+    Requests that the server throttles (429) wait for its Retry-After and are sent again; a lost one is repeated where
+    that cannot do harm, see `kube.client.retries`. In a reconcile, each write is an action in its trace.
+    Raises ApiError for an error response, ServerUnreachable without one, NoKindMatch for a kind that is not served.
+
+    Cancellation: safe. A cancelled write may have reached the server.
+    """
+
+    def __init__(
+        self,
+        client: api_client.Client,
+        *,
+        field_manager: str,
+        resources: Sequence[Resource[Any]] = (),
+        observer: WriteObserver | None = None,
+        pods: PodControl | None = None,
+    ) -> None:
+        """field_manager: name of the writer in managedFields. resources: those of the author, besides the built-in
+        ones. pods: creates the Pods of reconciles, with traces."""
+        self.raw = client
+        self._pods = pods
+        self.field_manager = field_manager
+        self._observer: WriteObserver = observer or NoWriteObserver()
+        self._served = ServedResources(client)
+        self._by_type: dict[type, Resource[Any]] = {}
+        self._by_kind: dict[tuple[str, str], Resource[Any]] = {}
+        self._applied: dict[str, tuple[bytes, object]] = {}  # digest of the manifest, and the state after the request
+        for resource in (*ALL, *resources):
+            self._by_kind[resource.api_version, resource.kind] = resource
+            if resource.type is not dict:
+                self._by_type[resource.type] = resource
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+
+    async def get(self, resource: Resource[T], name: str | Request, namespace: str = "") -> T:
+        """Return an object as the API server has it now. Raises NotFound."""
+        request = name if isinstance(name, Request) else Request(namespace, name)
+        return await self.raw.get(resource, request.name, request.namespace)
+
+    async def list(
+        self, resource: Resource[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> builtins.list[T]:
+        """Return all objects, or those of a namespace, that match, as the API server has them now."""
+        page = await self.raw.list_all(
+            resource, namespace, label_selector=label_selector, field_selector=field_selector
+        )
+        return page.items
+
+    async def resource_of(self, obj: ApiObject) -> Resource[Any]:
+        """Return the resource of an object, with the type of the object. Raises NoKindMatch."""
+        if isinstance(obj, Object) and type(obj) in self._by_type:
+            return self._by_type[type(obj)]
+        api_version, kind = kind_of(obj)
+        resource = self._by_kind.get((api_version, kind))
+        if resource is None:
+            resource = await self._served.find(lambda served: served.find(api_version, kind))
+        if resource is None:
+            raise NoKindMatch(f"the API server serves no {kind or 'kind'} of {api_version or 'no apiVersion'}")
+        return replace(resource, type=type(obj) if isinstance(obj, Object) else dict)
+
+    # --- writes ------------------------------------------------------------------------------------------------------
+
+    async def create(self, obj: T_obj) -> T_obj:
+        """Create an object. Raises AlreadyExists if there is one of its name.
+
+        A Pod that a reconcile creates has a trace of its own, linked with that of the reconcile.
+        """
+        resource = await self.resource_of(obj)
+        body, metadata, query = self._manifest(resource, obj), metadata_of(obj), {"fieldManager": self.field_manager}
+        reconcile, owner = current_span.get(), controller_of(metadata)
+        if self._pods is not None and resource.group_resource == "pods" and owner and isinstance(reconcile, Reconcile):
+            creator = Object(
+                api_version=owner.api_version,
+                kind=owner.kind,
+                metadata=ObjectMeta(namespace=metadata.namespace, name=owner.name),
+            )
+            async with self._uncertain(resource):
+                created: T_obj = await self._pods.create_traced(resource, creator, body, reconcile, **query)
+        else:
+            if isinstance(reconcile, Reconcile):
+                body = reconcile.annotated(body)
+            async with self._write(resource, "create", obj):
+                created = await self.raw.create(resource, body, metadata.namespace, query=query)
+        return self._wrote(resource, created)
+
+    async def update(self, obj: T_obj) -> T_obj:
+        """Replace an object. Raises Conflict if it is another version than `obj`, NotFound if it was deleted.
+
+        Raises PartialStruct for a Struct of kubeloop's: it declares only some fields, and the others would be lost.
+        Patch such objects, or read them as dicts.
+        """
+        return await self._update(obj, "")
+
+    async def update_status(self, obj: T_obj) -> T_obj:
+        """Replace the status of an object; see update()."""
+        return await self._update(obj, "status")
+
+    async def patch(self, obj: T_obj, patch: Patch, *, subresource: str = "") -> T_obj:
+        """Patch an object, and return the new version. Raises Conflict if an object of another uid has its name."""
+        resource = await self.resource_of(obj)
+        metadata = metadata_of(obj)
+        async with self._write(resource, f"patch {subresource}".strip(), obj):
+            try:
+                patched: T_obj = await self.raw.patch(
+                    resource,
+                    metadata.name,
+                    patch.body_for(obj),
+                    patch.type,
+                    metadata.namespace,
+                    subresource=subresource,
+                    query={"fieldManager": self.field_manager},
+                )
+            except Invalid as error:
+                if error.status.details and any(cause.field == "metadata.uid" for cause in error.status.details.causes):
+                    raise Conflict(error.status) from error  # the server's answer to the uid of an earlier object
+                raise
+        return self._wrote(resource, patched)
+
+    async def patch_status(self, obj: T_obj, status: Mapping[str, JSONValue]) -> T_obj:
+        """Merge `status` into the status of an object; no request is sent if it has these values.
+
+        Raises Conflict if it is another version than `obj`: no status that was computed from an old state is written.
+        """
+        present = manifest_of(obj).get("status") or {}
+        if _has(present, status, omits_defaults=isinstance(obj, Object)):
+            return obj
+        return await self.patch(
+            obj, Patch(PatchType.MERGE, lambda obj: pinned_merge_patch(obj, status=status)), subresource="status"
+        )
+
+    async def apply(self, manifest: Mapping[str, Any], *, force: bool = True, subresource: str = "") -> dict[str, Any]:
+        """Apply a manifest (server-side apply): create the object, or set the fields of the manifest.
+
+        Fields of an earlier apply that the manifest lacks are removed. force: take over fields of other managers, else
+        raise ApplyConflict. No request is sent if the same manifest was applied before, and the cached object has not
+        changed since; the result is then that object.
+        """
+        resource = await self.resource_of(manifest)
+        body = {**manifest, "apiVersion": resource.api_version, "kind": resource.kind}
+        request = Request.of(manifest)
+        memory = f"{resource.group_resource} {request} {subresource}"
+        digest = hashlib.blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest()
+        cached = self._observer.cached(resource, request)
+        if cached is not None and self._applied.get(memory) == (digest, _applied_state(cached)):
+            return {**manifest_of(cached), **{name: body[name] for name in body.keys() - {"metadata", "status"}}}
+        async with self._write(resource, "apply", manifest):
+            applied: dict[str, Any] = await self.raw.patch(
+                resource,
+                request.name,
+                body,
+                PatchType.APPLY,
+                request.namespace,
+                subresource=subresource,
+                query={"fieldManager": self.field_manager, "force": "true" if force else ""},
+            )
+        self._applied[memory] = digest, _applied_state(applied)
+        return self._wrote(resource, applied)
+
+    async def apply_status(self, manifest: Mapping[str, Any], *, force: bool = True) -> dict[str, Any]:
+        """Apply the status of a manifest; see apply()."""
+        return await self.apply(manifest, force=force, subresource="status")
+
+    async def scale(self, obj: ApiObject, replicas: int) -> None:
+        """Set the replicas of an object by its subresource scale."""
+        resource = await self.resource_of(obj)
+        metadata = metadata_of(obj)
+        async with self._write(resource, "scale", obj):
+            scale = await self.raw.patch(
+                replace(resource, type=dict),
+                metadata.name,
+                {"spec": {"replicas": replicas}},
+                PatchType.MERGE,
+                metadata.namespace,
+                subresource="scale",
+                query={"fieldManager": self.field_manager},
+            )
+        self._observer.wrote(resource, scale)
+
+    async def delete(
+        self, obj: ApiObject, *, resource_version: bool = False, **options: Unpack[DeleteArguments]
+    ) -> None:
+        """Delete an object; does nothing if it is deleted already.
+
+        The uid of `obj`, if it has one, is a precondition, and with resource_version its version is: Conflict is raised
+        if there is another object or version.
+        """
+        resource = await self.resource_of(obj)
+        metadata = metadata_of(obj)
+        if metadata.uid:
+            options.setdefault("precondition_uid", metadata.uid)
+        if resource_version:
+            options["precondition_resource_version"] = metadata.resource_version
+        with suppress(NotFound):
+            async with self._write(resource, "delete", obj):
+                await self.raw.delete(resource, metadata.name, metadata.namespace, **options)
+        self._applied.pop(f"{resource.group_resource} {Request.of(obj)} ", None)
+
+    async def evict(self, pod: ApiObject, **options: Unpack[DeleteArguments]) -> None:
+        """Evict a Pod; does nothing if it is deleted already. Raises TooManyRequests if a disruption budget forbids it.
+
+        A reconcile that raises it runs again after the Retry-After of the response.
+        """
+        metadata = metadata_of(pod)
+        if metadata.uid:
+            options.setdefault("precondition_uid", metadata.uid)
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+            "deleteOptions": api_client.delete_options(options) or {},
+        }
+        with suppress(NotFound):
+            async with self._write(PODS, "evict", pod):
+                await self.raw.create_raw(PODS, body, metadata.namespace, name=metadata.name, subresource="eviction")
+
+    # --- steps of writes ---------------------------------------------------------------------------------------------
+
+    async def _update(self, obj: T_obj, subresource: str) -> T_obj:
+        resource = await self.resource_of(obj)
+        if isinstance(obj, Object) and type(obj).__module__.startswith("kubeloop.kube."):
+            raise PartialStruct(
+                f"{resource.kind} declares only some fields of the object: use patch with merge_from, or apply"
+            )
+        metadata = metadata_of(obj)
+        async with self._write(resource, f"update {subresource}".strip(), obj):
+            updated: T_obj = await self.raw.update(
+                resource, metadata.name, self._manifest(resource, obj), metadata.namespace, subresource=subresource
+            )
+        return self._wrote(resource, updated)
+
+    def _manifest(self, resource: Resource[Any], obj: ApiObject) -> dict[str, Any]:
+        return {**manifest_of(obj), "apiVersion": resource.api_version, "kind": resource.kind}
+
+    def _wrote(self, resource: Resource[Any], obj: T_obj) -> T_obj:
+        """Record and return an object of a response, which has no managedFields, like those of the cache."""
+        if isinstance(obj, dict):
+            obj.get("metadata", {}).pop("managedFields", None)
+        self._observer.wrote(resource, obj)
+        return obj
+
+    @asynccontextmanager
+    async def _write(self, resource: Resource[Any], verb: str, obj: ApiObject) -> AsyncIterator[None]:
+        """Record a write in the trace of the reconcile that sends it."""
+        reconcile = current_span.get()
+        action = f"{verb} {resource.singular or resource.kind.lower()} {metadata_of(obj).name}".rstrip()
+        span = reconcile.action_span(action) if isinstance(reconcile, Reconcile) else nullcontext()
+        async with self._uncertain(resource):
+            with span:
+                yield
+
+    @asynccontextmanager
+    async def _uncertain(self, resource: Resource[Any]) -> AsyncIterator[None]:
+        """Record a write without response."""
+        try:
+            yield
+        except ServerUnreachable as error:
+            if error.maybe_applied:
+                self._observer.maybe_wrote(resource)
+            raise
+
+
+def _applied_state(obj: ApiObject) -> object:
+    """Return what changes if a field that an apply may set changes: the status is none of these, if it has a
+    generation."""
+    metadata = metadata_of(obj)
+    if not metadata.generation:
+        return metadata.uid, metadata.resource_version
+    fields = (metadata.labels, metadata.annotations, metadata.owner_references, metadata.finalizers)
+    return metadata.uid, metadata.generation, hashlib.blake2b(msgspec.json.encode(fields, order="sorted")).digest()
+
+
+def _has(present: Any, changes: Mapping[str, JSONValue], *, omits_defaults: bool) -> bool:
+    """Return True if a merge patch changes nothing. omits_defaults: `present` lacks fields with a default value."""
+    for name, value in changes.items():
+        before = present.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if not _has(before, value, omits_defaults=omits_defaults):
+                return False
+        elif before != value and not (omits_defaults and name not in present and not value):
+            return False
+    return True

@@ -1,0 +1,69 @@
+"""Selection of controllers: built-in ones by name, and those of other authors by "module:Class" or entry point."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+
+import msgspec
+
+from kubeloop.controllers.api.controller import ControllerFactory
+from kubeloop.controllers.api.runner import controller_class
+from kubeloop.kube.class_loading import load_object
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.control_plane.controller_table import CONTROLLER_TABLE, CONTROLLERS
+
+ENTRY_POINT_GROUP = "kubeloop.controllers"
+
+
+class ControllerSelection(msgspec.Struct, frozen=True):
+    """Controllers to run. built_in: names from CONTROLLERS. custom: those of other authors."""
+
+    built_in: frozenset[str]
+    custom: tuple[ControllerFactory, ...] = ()
+
+
+def select_controllers(entries: str | Iterable[str | ControllerFactory]) -> ControllerSelection:
+    """Return the controllers that the value of --controllers, or a sequence of its entries and of classes, selects.
+
+    Entries are names of either form in the table, "*" for all built-in ones, "-name" to exclude one, "module:Class",
+    and names of entry points. Raises UserError.
+    """
+    kubernetes_names = {descriptor.kubernetes_name: descriptor.name for descriptor in CONTROLLER_TABLE}
+    enabled: set[str] = set()
+    disabled: set[str] = set()
+    custom: list[ControllerFactory] = []
+    for entry in entries.split(",") if isinstance(entries, str) else entries:
+        if not isinstance(entry, str):
+            controller_class(entry)  # raises UserError
+            custom.append(entry)
+            continue
+        text = entry.strip()
+        name = text.removeprefix("-")
+        name = kubernetes_names.get(name, name)
+        if text == "*":
+            enabled |= set(CONTROLLERS)
+        elif name in CONTROLLERS:
+            (disabled if text.startswith("-") else enabled).add(name)
+        elif text.startswith("-") or "*" in text:
+            raise UserError(
+                f"no controller named '{name}'", hint=f"there are {', '.join(CONTROLLERS)}, and '*' for all"
+            )
+        elif text:
+            custom.append(_load(text))
+    if not (enabled - disabled or custom):
+        raise UserError(
+            "no controller is left to run", hint="for example --controllers deployment,replicaset,scheduler"
+        )
+    return ControllerSelection(frozenset(enabled - disabled), tuple(custom))
+
+
+def _load(name: str) -> ControllerFactory:
+    """Return an author's controller. Its module may be in the working directory. Raises UserError."""
+    directory = os.getcwd()
+    if ":" in name and directory not in sys.path:
+        sys.path.append(directory)
+    factory: ControllerFactory = load_object(name, ENTRY_POINT_GROUP, "controller", CONTROLLERS)
+    controller_class(factory)  # raises UserError
+    return factory

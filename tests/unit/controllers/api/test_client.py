@@ -1,0 +1,161 @@
+"""Live reads and writes of objects, and their errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeloop.controllers.api.client import Client, NoKindMatch, PartialStruct
+from kubeloop.controllers.api.patches import merge_from, merge_patch
+from kubeloop.kube.errors import (
+    AlreadyExists,
+    ApplyConflict,
+    Conflict,
+    DisruptionBudgetExceeded,
+    NamespaceTerminating,
+    NotFound,
+)
+from kubeloop.kube.objects.api_types import ObjectMeta
+from kubeloop.kube.objects.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+)
+from support.apiserver.fake_apiserver import WIDGETS
+from support.controllers.sites import CRD, SITES, Site, SiteSpec
+from support.controllers.sites import site as site_manifest
+
+pytestmark = pytest.mark.virtual_time
+
+
+@pytest.fixture
+async def client(fake_apiserver) -> Client:
+    fake_apiserver.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
+    return Client(fake_apiserver.client, field_manager="sites", resources=[SITES])
+
+
+def config_map(name: str = "a", **data: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "ns"},
+        "data": data,
+    }
+
+
+async def test_dict_is_created_read_updated_and_deleted(client):
+    created = await client.create(config_map(a="1"))
+    assert created["metadata"]["uid"]
+    assert "managedFields" not in created["metadata"]
+    with pytest.raises(AlreadyExists):
+        await client.create(config_map())
+    updated = await client.update({**created, "data": {"a": "2"}})
+    with pytest.raises(Conflict):
+        await client.update({**created, "data": {"a": "3"}})
+    assert (await client.get(CONFIG_MAPS, "a", "ns"))["data"] == {"a": "2"}
+    assert [obj["metadata"]["name"] for obj in await client.list(CONFIG_MAPS, "ns", field_selector="metadata.name=a")]
+    with pytest.raises(Conflict):
+        await client.delete(created, resource_version=True)
+    await client.delete(updated)
+    await client.delete(updated)
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAPS, "a", "ns")
+
+
+async def test_struct_of_the_author_is_written_and_returned(client):
+    created = await client.create(Site(metadata=ObjectMeta(name="blog", namespace="ns")))
+    assert created.spec == SiteSpec()
+    assert created.kind == "Site"
+    changed = msgspec.structs.replace(created, spec=SiteSpec(replicas=3))
+    assert (await client.patch(changed, merge_from(created))).spec.replicas == 3
+    current = await client.get(SITES, "blog", "ns")
+    updated = await client.update(msgspec.structs.replace(current, spec=SiteSpec(replicas=4)))
+    assert updated.spec.replicas == 4
+
+
+async def test_struct_of_a_built_in_kind_is_not_replaced(client, fake_apiserver):
+    fake_apiserver.add(DEPLOYMENTS, "web")
+    deployment = await client.get(DEPLOYMENTS, "web", "ns")
+    with pytest.raises(PartialStruct, match="Deployment declares only some fields"):
+        await client.update(deployment)
+    patched = await client.patch(deployment, merge_patch({"spec": {"replicas": 2}}))
+    assert patched.spec.replicas == 2
+
+
+async def test_patch_does_not_apply_to_another_object_of_the_name(client):
+    first = await client.create(config_map(a="1"))
+    await client.delete(first)
+    await client.create(config_map(a="2"))
+    with pytest.raises(Conflict):
+        await client.patch(first, merge_patch({"data": {"a": "3"}}))
+    with pytest.raises(Conflict):
+        await client.delete(first)
+
+
+async def test_status_is_written_if_it_differs(client, fake_apiserver):
+    created = await client.create(site_manifest() | {"metadata": {"name": "blog", "namespace": "ns"}})
+    typed = await client.get(SITES, "blog", "ns")
+    assert await client.patch_status(typed, {"readyReplicas": 0}) is typed
+    written = await client.patch_status(created, {"readyReplicas": 0})
+    assert written["status"] == {"readyReplicas": 0}
+    count = len(fake_apiserver.requests)
+    assert await client.patch_status(written, {"readyReplicas": 0}) is written
+    assert len(fake_apiserver.requests) == count
+    with pytest.raises(Conflict):
+        await client.patch_status(typed, {"readyReplicas": 1})
+    assert (await client.update_status({**written, "status": {"a": 1}}))["status"] == {"a": 1}
+
+
+async def test_apply_sets_fields_and_removes_those_of_an_earlier_apply(client):
+    await client.apply(config_map(a="1", b="2"))
+    applied = await client.apply(config_map(a="3"))
+    assert applied["data"] == {"a": "3"}
+    other = Client(client.raw, field_manager="other")
+    with pytest.raises(ApplyConflict):
+        await other.apply(config_map(a="4"), force=False)
+    assert (await other.apply(config_map(a="4")))["data"] == {"a": "4"}
+
+
+async def test_scale_sets_replicas(client, fake_apiserver):
+    fake_apiserver.add(DEPLOYMENTS, "web")
+    await client.scale(await client.get(DEPLOYMENTS, "web", "ns"), 5)
+    assert (await client.get(DEPLOYMENTS, "web", "ns")).spec.replicas == 5
+
+
+async def test_eviction_is_rejected_by_a_disruption_budget(client, fake_apiserver):
+    fake_apiserver.add(PODS, "a", labels={"app": "web"})
+    pod = await client.get(PODS, "a", "ns")
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "ns"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    fake_apiserver.api.create(POD_DISRUPTION_BUDGETS.path("ns"), budget)
+    running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    fake_apiserver.api.succeed("PATCH", f"{PODS.path('ns', 'a')}/status", running)
+    with pytest.raises(DisruptionBudgetExceeded):
+        await client.evict(pod)
+    fake_apiserver.delete(POD_DISRUPTION_BUDGETS, "web")
+    await client.evict(pod)
+    fake_apiserver.api("DELETE", PODS.path("ns", "a"), {"gracePeriodSeconds": 0})
+    await client.evict(pod)
+
+
+async def test_kind_that_is_defined_by_the_cluster_is_discovered(client):
+    body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "ns"}}
+    assert (await client.create(body))["metadata"]["uid"]
+    assert (await client.get(WIDGETS, "w", "ns"))["kind"] == "Widget"
+    with pytest.raises(NoKindMatch, match="serves no Gadget"):
+        await client.create({**body, "kind": "Gadget"})
+
+
+async def test_create_in_a_namespace_that_is_deleted_has_its_own_error(client, fake_apiserver):
+    fake_apiserver.add(NAMESPACES, "ending")
+    fake_apiserver.delete(NAMESPACES, "ending")
+    with pytest.raises(NamespaceTerminating):
+        await client.create({**config_map(), "metadata": {"name": "a", "namespace": "ending"}})
