@@ -120,7 +120,7 @@ class ClusterExplanation:
         self._unserved: list[Resource[Any]] = []  # those of _denied that the server does not serve
         self._unchecked: dict[str, list[Resource[Any]]] = {}  # by plugin that is left out
 
-    async def explain(self, target: Target) -> dict[str, Any]:
+    async def explain(self, target: Target, *, with_scores: bool = False) -> dict[str, Any]:
         """Return the explanation as JSON: PodExplanation or PodGroupExplanation, with `scheduler`, `server`, `notes`.
 
         target: a pod; a pod group, which needs the gates of gates_for(); or an owner, of whose pods the first pending
@@ -128,21 +128,21 @@ class ClusterExplanation:
         ServerUnreachable; in a group, too.
         """
         if not target.is_owner:
-            return await self._explain(await self._pod(target.namespace, target.name))
+            return await self._explain(await self._pod(target.namespace, target.name), with_scores)
         if target.kind == POD_GROUP_KIND:
             return await self._explain_group(target)
         owner, pods = await find_owner(self._client, target, await self._pods(target.namespace))
         target, pod = owner, first_pending(pods)
-        return (await self._explain(pod) if pod is not None else {}) | owner_document(target, pods)
+        return (await self._explain(pod, with_scores) if pod is not None else {}) | owner_document(target, pods)
 
-    async def _explain(self, pod: Pod) -> dict[str, Any]:
+    async def _explain(self, pod: Pod, with_scores: bool) -> dict[str, Any]:
         scheduler_name = pod.spec.scheduler_name
         configuration = self._configuration or _default_configuration(scheduler_name, self._gates)
         is_pending = not pod.spec.node_name and any(
             profile.scheduler_name == scheduler_name for profile in configuration.profiles
         )
-        scheduler = await self._filled_scheduler(configuration, [pod], read=is_pending)
-        explanation = explain(scheduler, pod.key, self._unknown())
+        scheduler = await self._filled_scheduler(configuration, [pod], read=is_pending or with_scores)
+        explanation = explain(scheduler, pod.key, self._unknown(), with_scores=with_scores)
         # The queue that the caches feed is not that of the cluster's scheduler.
         explanation.queue, explanation.attempts, explanation.rejected_by = "", 0, ()
         explanation.retry_seconds = 0.0

@@ -26,6 +26,7 @@ from kubeloop.scheduler.cache.pod_groups import pod_group_key
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.explain.advice import VOLUME_BINDING_ADVICE, advice
 from kubeloop.scheduler.explain.claims import ClaimProblem, claim_problems
+from kubeloop.scheduler.explain.scores import ScoreExplanation, explain_scores
 from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError, filter_node
 from kubeloop.scheduler.framework.runtime import Framework
@@ -75,6 +76,7 @@ class PodExplanation:
     details: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     preemption: str = ""
+    scores: ScoreExplanation | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -101,30 +103,37 @@ class PodExplanation:
             "details": self.details,
             "advice": self.advice,
             "preemption": self.preemption,
-        }
+        } | ({"scores": self.scores.to_json()} if self.scores is not None else {})
 
 
-def explain(scheduler: Scheduler, key: str, unknown: Collection[str] = ()) -> PodExplanation:
+def explain(
+    scheduler: Scheduler, key: str, unknown: Collection[str] = (), *, with_scores: bool = False
+) -> PodExplanation:
     """Return the explanation for the pod "namespace/name", without yielding to other tasks.
 
     unknown: resources (as "persistentvolumes") whose objects may be missing in the caches although they exist.
     """
     explanation = PodExplanation(key)
-    for _ in _explain_steps(scheduler, key, explanation, unknown):
+    for _ in _explain_steps(scheduler, key, explanation, unknown, with_scores=with_scores):
         pass
     return explanation
 
 
-async def explain_in_slices(scheduler: Scheduler, key: str) -> PodExplanation:
-    """Return the explanation, yielding to other tasks every few milliseconds."""
+async def explain_in_slices(scheduler: Scheduler, key: str, *, with_scores: bool = False) -> PodExplanation:
+    """Return the explanation, yielding to other tasks every few milliseconds, but not while nodes are scored."""
     explanation = PodExplanation(key)
-    for _ in _explain_steps(scheduler, key, explanation):
+    for _ in _explain_steps(scheduler, key, explanation, with_scores=with_scores):
         await asyncio.sleep(0)
     return explanation
 
 
 def _explain_steps(
-    scheduler: Scheduler, key: str, explanation: PodExplanation, unknown: Collection[str] = ()
+    scheduler: Scheduler,
+    key: str,
+    explanation: PodExplanation,
+    unknown: Collection[str] = (),
+    *,
+    with_scores: bool,
 ) -> Iterator[None]:
     """Fill in `explanation`; the caller may yield to other tasks at each step."""
     pod = scheduler.listers.pods.get(key)
@@ -139,6 +148,9 @@ def _explain_steps(
     else:
         yield from _explain_pending(scheduler, pod, explanation)
         _add_claim_problems(explanation, claim_problems(pod, scheduler.listers, unknown), unknown)
+    if with_scores and pod is not None and not is_finished(pod):
+        yield from _update_snapshot(scheduler)
+        explanation.scores = explain_scores(scheduler, pod)
 
 
 def _add_claim_problems(

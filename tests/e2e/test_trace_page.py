@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -241,6 +241,101 @@ async def test_waterfall_of_a_pending_pod_is_updated(browser):
         await wait_for(page, "[...document.querySelectorAll('.span .name')].some(n => n.textContent === 'bind')")
         await page.evaluate("history.back()")
         await wait_for(page, "document.getElementById('detail').hidden")
+
+
+def explanation(**fields: Any) -> dict[str, Any]:
+    return {"summary": "", "message": "", "nodes": [], "details": [], "advice": [], "preemption": ""} | fields
+
+
+def node_scores(node: str, total: int) -> dict[str, Any]:
+    return {
+        "node": node,
+        "total": total,
+        "plugins": [{"plugin": "Fit", "raw": 7, "normalized": total, "weighted": total}],
+    }
+
+
+BOUND = explanation(
+    summary="the pod is bound to node-1",
+    scores={
+        "node": "node-1",
+        "problem": "",
+        "nodes": [node_scores("node-0", 90), node_scores("node-1", 50)],
+        "feasible": 2,
+        "rank": 2,
+        "ties": 0,
+        "boundLater": 1200,
+        "extenders": [],
+    },
+)
+PENDING = explanation(
+    summary=f"no room {HTML_TEXT}",
+    nodes=[
+        {"node": f"n{number}", "obstacles": [{"plugin": "Fit", "reasons": ["too small"]}], "preemptionHelps": False}
+        for number in range(8)
+    ],
+    advice=["add a node"],
+    scores={"node": "", "problem": "the pod would fit no node now"},
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "shown"),
+    [
+        (
+            200,
+            BOUND,
+            [
+                "the pod is bound to node-1",
+                "Of 2 nodes that the pod fits, node-1 has rank 2.",
+                "plugin node-1 node-0 | total 50 90 | Fit 50 7 → 50 90 7 → 90",
+                "Weighted scores, with raw → normalized. "
+                "They are those of now, without this pod and 1,200 bound after it.",
+            ],
+        ),
+        (
+            200,
+            PENDING,
+            [
+                f"no room {HTML_TEXT}",
+                "plugin reason nodes which | Fit too small 8 n0, n1, n2, n3, n4, n5 and 2 more",
+                "What would help:",
+                "add a node",
+            ],
+        ),
+        (404, {"error": "this process runs no scheduler"}, ["No explanation: this process runs no scheduler."]),
+    ],
+    ids=["bound", "pending", "no scheduler"],
+)
+async def test_explanation_of_a_pod_is_fetched_when_opened(browser, status, answer, shown):
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+    pods.bound("web-5f-1")
+    async with pods.running() as url, open_page(browser, f"{url}/traces", fails=status != 200) as page:
+        queries = []
+
+        async def answer_explain(route):
+            queries.append(route.request.url.partition("?")[2])
+            await route.fulfill(status=status, json=answer)
+
+        await page.route("**/debug/explain?*", answer_explain)
+        await wait_for(page, f"{NAMES}.join() === 'web-5f-1'")
+        await page.evaluate(f"{ROWS}[0].click()")
+        await wait_for(page, "document.querySelector('.why summary') !== null")
+        assert queries == []
+        await page.click(".why summary")
+        await wait_for(page, "document.querySelector('.explanation p').textContent !== '…'")
+        assert queries == ["namespace=shop&pod=web-5f-1&scores=true"]
+        parts = await page.evaluate(
+            """(() => {
+                const cells = row => [...row.cells].map(cell => cell.textContent).join(' ');
+                const rows = part => [...part.querySelectorAll('tr')].map(cells).join(' | ');
+                const text = part => part.matches('.table') ? rows(part) : part.textContent;
+                return [...document.querySelector('.explanation').children].map(text);
+            })()"""
+        )
+        assert parts == shown
+        assert await page.evaluate(LOW_CONTRAST_TEXT) == []
 
 
 async def test_rollout_shows_its_pods_and_links_the_slowest(browser):

@@ -28,6 +28,7 @@ SCRIPTS: Final = (
     "waterfall.js",
     "rollout.js",
     "source.js",
+    "explain.js",
     "detail.js",
     "app.js",
 )

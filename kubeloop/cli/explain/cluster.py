@@ -23,7 +23,7 @@ ClusterSource = tuple[tuple[str, ...], str | None]
 
 
 def explain_in_cluster(
-    target: Target, source: ClusterSource, config: Path | None, gates: FeatureGates
+    target: Target, source: ClusterSource, config: Path | None, gates: FeatureGates, *, with_scores: bool
 ) -> dict[str, Any] | None:
     """Return the explanation of a pod, a pod group, or an owner's pods; None if the user interrupted it.
 
@@ -45,7 +45,7 @@ def explain_in_cluster(
             report_progress=lambda text: print(text, file=sys.stderr, flush=True),
         )
         try:
-            document.update(await explanation.explain(target))
+            document.update(await explanation.explain(target, with_scores=with_scores))
         except* (ApiError, ServerUnreachable) as failed:
             error = failed.exceptions[0]
             server = transport.server

@@ -49,18 +49,22 @@ def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int
     if options.endpoint is not None or (process is not None and process.schedules and not reads_cluster):
         if options.endpoint is None:
             endpoint_client.print_choice()
-        document = endpoint_client.get_json(EXPLAIN_PATH, explained.query(), endpoint=options.endpoint, hint=_HINT)
+        query = explained.query() | ({"scores": "true"} if options.with_scores else {})
+        document = endpoint_client.get_json(EXPLAIN_PATH, query, endpoint=options.endpoint, hint=_HINT)
     else:
         from kubeloop.cli.explain.cluster import explain_in_cluster
 
         source = _cluster_source(options, process)
         if (
             process is not None
+            and not process.schedules
             and source == (process.kubeconfig, process.context or None)
             and len(list_processes()) > 1
         ):
             print(f"source: the cluster {process.server}, whose pods no kubeloop process schedules", file=sys.stderr)
-        document = explain_in_cluster(explained, source, options.config, gates.parsed())
+        document = explain_in_cluster(
+            explained, source, options.config, gates.parsed(), with_scores=options.with_scores
+        )
         if document is None:
             return 130
     if options.as_json:
@@ -108,8 +112,54 @@ def render_explanation(document: Mapping[str, Any], width: int) -> RenderableTyp
         parts += [Text(), _table(rows, width)]
     parts += [Text(line) for line in ["", *help_lines(document)]] if help_lines(document) else []
     notes = document.get("notes", [])
+    if "scores" in document:
+        parts += [Text(), *render_scores(document["scores"], width)]
     parts += [Text(), *(Text(note, style="dim") for note in notes)] if notes else []
     return Group(*parts)
+
+
+def render_scores(scores: Mapping[str, Any], width: int) -> list[RenderableType]:
+    """Return where the pod's node ranks, and a table of the scores of the best nodes, one plugin per row."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if scores["problem"]:
+        return [Text(f"No scores: {scores['problem']}")]
+    nodes = sorted(scores["nodes"], key=lambda node: node["node"] != scores["node"])
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("weighted (raw to normalized)", overflow="fold")
+    name_width = max(len("weighted (raw to normalized)"), *(len(each["plugin"]) for each in nodes[0]["plugins"]), 0)
+    columns: list[list[str]] = []
+    for node in nodes:
+        cells = [f"{each['weighted']} ({each['raw']} to {each['normalized']})" for each in node["plugins"]]
+        column = [node["node"], str(node["total"]), *cells]
+        name_width += 3 + max(map(len, column))
+        if name_width > width and columns:
+            break
+        columns.append(column)
+        table.add_column(node["node"], justify="right", overflow="fold")
+    names = ["total", *(each["plugin"] for each in nodes[0]["plugins"])]
+    for index, name in enumerate(names, start=1):
+        table.add_row(name, *(column[index] for column in columns), style="bold" if index == 1 else "")
+    notes = ["Scores are those of now, without this pod" + _left_out(scores["boundLater"]) + "."]
+    notes += [f"Scores of extenders are not included: {', '.join(scores['extenders'])}."] if scores["extenders"] else []
+    return [Text(_rank_text(scores)), Text(), table, *(Text(note, style="dim") for note in notes)]
+
+
+def _rank_text(scores: Mapping[str, Any]) -> str:
+    feasible = f"{scores['feasible']} node{'' if scores['feasible'] == 1 else 's'}"
+    if not scores["node"]:
+        return f"The pod fits {feasible}; the highest score is that of {scores['nodes'][0]['node']}."
+    if not scores["rank"]:
+        return f"The pod would not fit {scores['node']} now; it fits {feasible}."
+    place = "the highest score" if scores["rank"] == 1 else f"rank {scores['rank']}"
+    ties = f", as {scores['ties']} more" if scores["ties"] else ""
+    return f"Of {feasible} that the pod fits, {scores['node']} has {place}{ties}."
+
+
+def _left_out(bound_later: int) -> str:
+    return f" and {bound_later} bound after it" if bound_later else ""
 
 
 def _render_group(document: Mapping[str, Any], width: int) -> RenderableType:

@@ -593,6 +593,12 @@ class ExplainOptions(CommandOptions):
     namespace: str | None = option(
         "Namespace (default: 'default', or the only one that has NAME).", "-n", "--namespace", default=None
     )
+    with_scores: bool = option(
+        "Show why the pod is on its node, or where it would be: the scores of nodes by plugin.",
+        "--scores",
+        default=False,
+        is_flag=True,
+    )
     as_json: bool = option("Print the explanation as a JSON document.", "--json", default=False, is_flag=True)
     endpoint: str | None = option(
         "URL of the endpoint to query (default: of the newest kubeloop process on this machine).", default=None

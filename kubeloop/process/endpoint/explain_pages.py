@@ -23,7 +23,7 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
         if scheduler is None:
             starting = "scheduler" in plane.settings.controllers
             raise KeyError("the scheduler has not started yet" if starting else "this process runs no scheduler")
-        namespace = query.get("namespace", "")
+        namespace, with_scores = query.get("namespace", ""), query.get("scores") == "true"
         if "owner" in query:
             from kubeloop.process.endpoint.owner_pods import find_owner, first_pending, owner_document
 
@@ -34,7 +34,7 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
             candidates = all_pods.by_index("namespace", namespace) if namespace else all_pods.list()
             owner, pods = await find_owner(plane.client, Target(kind, name, namespace), candidates)
             pod = first_pending(pods)
-            explanation = await explain_pod(scheduler, pod.key) if pod is not None else {}
+            explanation = await explain_pod(scheduler, pod.key, with_scores) if pod is not None else {}
             return explanation | owner_document(owner, pods)
         if "pod" not in query:
             raise KeyError(f"no pod in the query; use {EXPLAIN_PATH}?namespace=NAMESPACE&pod=NAME")
@@ -42,7 +42,7 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
         if scheduler.listers.pods.get(key) is None:
             existing = {(pod.metadata.namespace, pod.metadata.name) for pod in scheduler.listers.pods.list()}
             key = f"{resolve('pod', query['pod'], namespace, existing, incomplete='')}/{query['pod']}"
-        return await explain_pod(scheduler, key)
+        return await explain_pod(scheduler, key, with_scores)
 
     async def explain_group(scheduler: Scheduler, namespace: str, name: str) -> dict[str, Any]:
         from kubeloop.scheduler.cache.pod_groups import pod_group_key
@@ -58,9 +58,11 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
         pod = await explain_pod(scheduler, explanation.unfit_pod) if explanation.unfit_pod else None
         return explanation.to_json() | {"scheduling": scheduler.is_running, "pod": pod}
 
-    async def explain_pod(scheduler: Scheduler, key: str) -> dict[str, Any]:
+    async def explain_pod(scheduler: Scheduler, key: str, with_scores: bool = False) -> dict[str, Any]:
         from kubeloop.scheduler.explain.pending_pod import explain_in_slices
 
-        return (await explain_in_slices(scheduler, key)).to_json() | {"scheduling": scheduler.is_running}
+        return (await explain_in_slices(scheduler, key, with_scores=with_scores)).to_json() | {
+            "scheduling": scheduler.is_running
+        }
 
     endpoint.add_page(EXPLAIN_PATH, explain)

@@ -52,6 +52,15 @@ class ScoringPlugin(msgspec.Struct, frozen=True):
     row_local: bool
 
 
+class ScoreDetails(msgspec.Struct, frozen=True):
+    """Scores of K rows by one plugin. raw, normalized: int64 [K]; the weight multiplies normalized ones."""
+
+    plugin: str
+    weight: int
+    raw: Scores
+    normalized: Scores
+
+
 _LocalScorers = tuple[list[ScoringPlugin], tuple[str, ...]]
 """Row-local scorers, and their names."""
 
@@ -131,6 +140,19 @@ class ScorePoints:
             scores = self._normalized(scorer, state, pod, snapshot, rows, raw)
             totals += scores if scorer.weight == 1 else scores * scorer.weight
         return totals
+
+    def score_details(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> list[ScoreDetails]:
+        """Return the scores of each plugin, without those that run_pre_score() skipped.
+
+        Their weighted sum is what run_scores() returns. Raises SchedulingError if a plugin fails.
+        """
+        details = []
+        for scorer in self.scorers:
+            if scorer.name not in state.skip_score:
+                raw = self._raw_scores(scorer, state, pod, snapshot, rows)
+                normalized = self._normalized(scorer, state, pod, snapshot, rows, raw.copy())
+                details.append(ScoreDetails(scorer.name, scorer.weight, raw, normalized))
+        return details
 
     def _scored_by_class(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> ClassResults | None:
         """Return the scores of row-local plugins for the pod's class, refreshed; None: they cannot be cached."""

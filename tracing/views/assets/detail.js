@@ -113,6 +113,7 @@ Kubeloop.Detail = class {
       this.links = Kubeloop.element("p", { class: "links" });
       this.origin = Kubeloop.element("p", { class: "note origin", hidden: true });
       this.body.append(this.origin, this.links);
+      if (this.line?.name && this.source.explain) this.body.append(new Kubeloop.Explanation(this.source, this.line).node);
     }
     this.waterfall.draw(this.trace);
     this.drawOrigin();

@@ -64,6 +64,10 @@ Kubeloop.LiveSource = class {
   trace(traceId) {
     return this.get("debug/traces", { trace: traceId });
   }
+
+  explain(line) {
+    return this.get("debug/explain", { namespace: line.namespace, pod: line.name, scores: "true" });
+  }
 };
 
 /* Data embedded in the page, compressed: lines are unpacked at once, traces on demand. */

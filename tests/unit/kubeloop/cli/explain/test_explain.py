@@ -236,7 +236,7 @@ def requests(tmp_path, monkeypatch) -> list[Any]:
         sources.append(endpoint or default_process().endpoint)
         return document()
 
-    def explain_in_cluster(target: Any, source: Any, config: Any, gates: Any) -> dict[str, Any]:
+    def explain_in_cluster(target: Any, source: Any, config: Any, gates: Any, *, with_scores: bool) -> dict[str, Any]:
         sources.append(source)
         return document()
 
@@ -332,3 +332,66 @@ def test_narrow_table_drops_columns_and_cuts_no_word(width: int, heading: list[s
     words = " ".join(lines[start + 2 :]).split()
     assert {"4", "Insufficient", "cpu"} <= set(words)
     assert ("node-1003.example.com" in words) == (width == 200)
+
+
+def scores(**fields: Any) -> dict[str, Any]:
+    def of(node: str, first: int, second: int) -> dict[str, Any]:
+        plugins = [
+            {"plugin": "TaintToleration", "raw": 0, "normalized": 100, "weighted": 100 * first},
+            {"plugin": "NodeResourcesFit", "raw": second, "normalized": second, "weighted": second},
+        ]
+        return {"node": node, "total": 100 * first + second, "plugins": plugins}
+
+    nodes = [of("node-0", 3, 75), of("node-1", 3, 50)]
+    return {
+        "node": "", "problem": "", "nodes": nodes, "feasible": 2, "rank": 0, "ties": 0, "boundLater": 0, "extenders": []
+    } | fields  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"node": "node-0", "rank": 1}, "Of 2 nodes that the pod fits, node-0 has the highest score."),
+        ({"node": "n", "rank": 1, "ties": 3}, "Of 2 nodes that the pod fits, n has the highest score, as 3 more."),
+        ({"node": "node-1", "rank": 2}, "Of 2 nodes that the pod fits, node-1 has rank 2."),
+        ({"node": "gone"}, "The pod would not fit gone now; it fits 2 nodes."),
+        ({"feasible": 1}, "The pod fits 1 node; the highest score is that of node-0."),
+        ({"problem": "the pod would fit no node now", "nodes": []}, "No scores: the pod would fit no node now"),
+    ],
+)  # fmt: skip
+def test_scores_begin_with_the_rank_of_the_node(fields: dict[str, Any], sentence: str):
+    assert sentence in text(document(scores=scores(**fields)), 120).splitlines()
+
+
+def test_table_of_scores_begins_with_the_node_of_the_pod():
+    lines = text(document(scores=scores(node="node-1", rank=2, boundLater=4, extenders=["http://e"])), 100).splitlines()
+    (heading,) = (number for number, line in enumerate(lines) if line.startswith("weighted"))
+    assert lines[heading].split()[-2:] == ["node-1", "node-0"]
+    rows = [line.split(maxsplit=1) for line in lines[heading + 2 : heading + 5]]
+    assert [name for name, _ in rows] == ["total", "TaintToleration", "NodeResourcesFit"]
+    assert rows[0][1].split() == ["350", "375"]
+    assert rows[1][1].split("   ")[0].strip() == "300 (0 to 100)"
+    assert lines[heading + 5 :] == [
+        "Scores are those of now, without this pod and 4 bound after it.",
+        "Scores of extenders are not included: http://e.",
+    ]
+
+
+def test_narrow_table_of_scores_has_fewer_nodes():
+    lines = text(document(scores=scores(node="node-1", rank=2)), 60).splitlines()
+    (heading,) = (line for line in lines if line.startswith("weighted"))
+    assert heading.split()[-1] == "node-1"
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_scores_are_requested_from_the_process(requests, monkeypatch):
+    queries: list[Any] = []
+
+    def get_json(path: str, query: Any, **_: Any) -> dict[str, Any]:
+        queries.append(query)
+        return document()
+
+    monkeypatch.setattr(endpoint_client, "get_json", get_json)
+    for with_scores in (False, True):
+        assert show("pod/p", ExplainOptions(endpoint="http://o", with_scores=with_scores), FeatureGateOptions()) == 0
+    assert queries == [{"pod": "p"}, {"pod": "p", "scores": "true"}]

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.points.score_points import ScorePoints, _check_range
 from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduling.scheduler_strategies import QUICKLY, pods, populated
 
 
 def default_scores(cluster: PluginCluster) -> ScorePoints:
     return cluster.make_framework().scores
 
 
-def test_totals_are_the_sum_of_the_weighted_scores():
-    nodes = PluginCluster([make_node(name) for name in "abc"])
+@QUICKLY
+@given(cluster_objects=populated(), incoming=pods("incoming"))
+def test_totals_are_the_sum_of_the_weighted_scores_of_all_plugins(cluster_objects, incoming, plugin_cluster):
+    nodes = plugin_cluster(*cluster_objects)
     scores = default_scores(nodes)
-    pod, state, snapshot = PodInfo(make_pod("web", cpu="1")), CycleState(), nodes.snapshot
+    pod, state, snapshot = PodInfo(incoming), CycleState(), nodes.snapshot
     scores.run_pre_score(state, pod, snapshot, snapshot.all_rows)
-    totals = scores.run_scores(state, pod, snapshot, snapshot.all_rows)
+    details = scores.score_details(state, pod, snapshot, snapshot.all_rows)
+    assert {each.plugin for each in details} == {scorer.name for scorer in scores.scorers} - state.skip_score
     expected = np.zeros(len(snapshot), np.int64)
-    for scorer in scores.scorers:
-        if scorer.name not in state.skip_score:
-            raw = scorer.plugin.score_rows(state, pod, snapshot, snapshot.all_rows)
-            if scorer.normalizes:
-                raw = scorer.plugin.normalize_scores(state, pod, snapshot, snapshot.all_rows, raw)
-            expected += raw * scorer.weight
-    assert totals.tolist() == expected.tolist()
+    for each, scorer in zip(details, (x for x in scores.scorers if x.name not in state.skip_score), strict=True):
+        raw = scorer.plugin.score_rows(state, pod, snapshot, snapshot.all_rows)
+        assert each.raw.tolist() == raw.tolist()
+        expected += each.normalized * scorer.weight
+    assert scores.run_scores(state, pod, snapshot, snapshot.all_rows).tolist() == expected.tolist()
 
 
 def test_failing_plugin_is_named_in_the_error(monkeypatch):
