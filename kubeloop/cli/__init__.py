@@ -10,6 +10,7 @@ Commands; the module of one is imported when it runs
     apiserver.py               kubeloop apiserver
     run.py                     kubeloop run
     observe.py                 kubeloop observe
+    recording/                 kubeloop record, kubeloop plan
     trace/                     kubeloop trace
     explain/                   kubeloop explain
     nodes.py                   kubeloop nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +12,7 @@ from click.core import ParameterSource
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.cli.options.options import (
     FILE,
+    OUTPUT,
     ClusterGateOptions,
     CommandOptions,
     ControllerOptions,
@@ -31,6 +33,7 @@ from kubeloop.cli.options.options import (
     UpOptions,
     with_options,
 )
+from kubeloop.cli.options.recording_options import RecordOptions
 from kubeloop.cli.targets import join_target
 from kubeloop.process.python_gc import importing
 
@@ -127,6 +130,20 @@ def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:
         from kubeloop.cli.observe import observe as start
 
     return start(options, election)
+
+
+@commands.command()
+@with_options(RecordOptions)
+@click.argument("file", type=OUTPUT)
+def record(options: RecordOptions, file: Path) -> int:
+    """Record the objects of a cluster that decide about its pods to FILE, read-only.
+
+    Runs until Ctrl-C, unless --once is set; the file may be read at any moment. Secrets, ConfigMaps, environment
+    variables and commands are not recorded. docs/recording.md describes the file.
+    """
+    from kubeloop.cli.recording.record import record as start
+
+    return start(file, options)
 
 
 @commands.command()

@@ -96,7 +96,7 @@ class Anonymizer:
     def _text(self, key: str, text: str) -> str:
         if key in _NAMES:
             return self.name(text)
-        return self._address(text) if key in _ADDRESSES else text
+        return self.address(text) if key in _ADDRESSES else text
 
     def _dictionary(self, key: str, value: JSON) -> JSON:
         if key in _MAPS_OF_LABELS and all(isinstance(item, str) for item in value.values()):
@@ -120,7 +120,7 @@ class Anonymizer:
         if key in _LISTS_OF_NAMES:
             return [self.name(item) for item in values]
         if key in _LISTS_OF_ADDRESSES:
-            return [self._address(item) for item in values]
+            return [self.address(item) for item in values]
         if key == "devices":  # of a ResourceSlice
             return values
         if key in ("matchExpressions", "matchFields", "matchLabelExpressions"):
@@ -140,7 +140,8 @@ class Anonymizer:
         storage_class, infix, rest = name.partition(_STORAGE_CLASS_QUOTA)
         return f"{self.name(storage_class)}{infix}{rest}" if infix else name
 
-    def _address(self, text: str) -> str:
+    def address(self, text: str) -> str:
+        """Return the replacement of an address."""
         if not text or text == "None":
             return text
         first, second, third = hmac.digest(self._key, text.encode(), "sha256")[:3]

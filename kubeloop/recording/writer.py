@@ -152,6 +152,14 @@ class RecordingWriter:
         if self._hashes.get(resource, {}).pop(key, None) is not None:
             self._write_timed({"del": resource, "key": key})
 
+    def remove_listed(self, resource: str, uid: str) -> None:
+        """An object of the list that is not complete was deleted."""
+        known = self._hashes.get(resource, {})
+        for key in [key for key in self._listed.get(resource, ()) if key in known and known[key][0] == uid]:
+            del known[key]
+            self._listed[resource].discard(key)
+            self._write_timed({"del": resource, "key": key})
+
     # --- marks -----------------------------------------------------------------------------------------------------
 
     def gap(self, resource: str, since_ns: int) -> None:
@@ -168,7 +176,12 @@ class RecordingWriter:
         if self._is_flushed and seconds - self._flushed_seconds < ALIVE_SECONDS:
             return
         self._write(_encode({"t": seconds, "mark": "sync", "crc": self._crc}))
-        self._lines.flush()
+        try:
+            self._lines.flush()
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self._file.name}: {error.strerror}", hint="what was recorded before is complete"
+            ) from None
         self._crc, self._is_flushed, self._flushed_seconds = 0, True, seconds
 
     def close(self) -> None:

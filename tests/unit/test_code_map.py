@@ -35,6 +35,7 @@ def test_named_files_exist(document: str) -> None:
         "kubeloop/cli",
         "kubeloop/cli/explain",
         "kubeloop/cli/options",
+        "kubeloop/cli/recording",
         "kubeloop/cli/trace",
         "kubeloop/process",
         "kubeloop/testing",

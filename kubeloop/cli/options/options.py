@@ -194,10 +194,10 @@ class ClusterGateOptions(FeatureGateOptions):
         return FeatureGates.parse((*texts, *self.feature_gates))
 
 
-_LOG_FORMAT = option(
+LOG_FORMAT = option(
     "Format of log records, with trace and span ids in either.", default="text", type=click.Choice(["text", "json"])
 )
-_VERBOSITY = option(
+VERBOSITY = option(
     "Minimum severity of log records, which go to stderr.",
     "-v",
     "--verbosity",
@@ -206,10 +206,10 @@ _VERBOSITY = option(
 )
 _BIND_ADDRESS = option("Address of the endpoint with /healthz and /metrics.", default="127.0.0.1")
 _ENDPOINT_PORT = option("Port of the endpoint; 0 selects a free port.", default=0, type=PORT)
-_KUBECONFIG = option(
+KUBECONFIG = option(
     "Kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or the pod's service account).", default=None, type=FILE
 )
-_KUBE_CONTEXT = option("Context of the kubeconfig (default: its current one).", "--context", default=None)
+KUBE_CONTEXT = option("Context of the kubeconfig (default: its current one).", "--context", default=None)
 _TRACE_TAIL_SAMPLING = option(
     "Rules for traces to export although OTEL_TRACES_SAMPLER rejected them: slower-than=2s,failed,preempted.",
     default="",
@@ -372,7 +372,7 @@ class ServeOptions(CommandOptions):
         " and at least every 10 s.",
         default=50.0,
     )
-    log_format: LogFormat = _LOG_FORMAT
+    log_format: LogFormat = LOG_FORMAT
     supervised: bool = option("", default=False, is_flag=True, hidden=True)
     faults: str = option(
         "Faults to inject, with their probability per request, e.g. 'error=0.02,throttle=0.01,conflict=0.01,"
@@ -403,8 +403,8 @@ class ProcessOptions(CommandOptions):
     )
     bind_address: str = _BIND_ADDRESS
     endpoint_port: int = _ENDPOINT_PORT
-    verbosity: Verbosity = _VERBOSITY
-    log_format: LogFormat = _LOG_FORMAT
+    verbosity: Verbosity = VERBOSITY
+    log_format: LogFormat = LOG_FORMAT
     trace_until: TraceUntil = _trace_until("bound")
     trace_annotate: bool = option(
         "Annotate the workloads of -f, the ReplicaSets of Deployments and the Jobs of CronJobs with the trace"
@@ -470,8 +470,8 @@ class DisplayOptions(CommandOptions):
 class ServerOptions(CommandOptions):
     """API server and controllers of `kubeloop run`."""
 
-    kubeconfig: Path | None = _KUBECONFIG
-    kube_context: str | None = _KUBE_CONTEXT
+    kubeconfig: Path | None = KUBECONFIG
+    kube_context: str | None = KUBE_CONTEXT
     controllers: str = option(
         f"Comma-separated list of controllers to run: {', '.join(CONTROLLERS)}; '*' for all, '-name' to exclude one.",
         default="deployment,replicaset,scheduler",
@@ -527,8 +527,8 @@ class ElectionOptions(CommandOptions):
 class ObserveOptions(CommandOptions):
     """Cluster, pods and output of `kubeloop observe`."""
 
-    kubeconfig: Path | None = _KUBECONFIG
-    kube_context: str | None = _KUBE_CONTEXT
+    kubeconfig: Path | None = KUBECONFIG
+    kube_context: str | None = KUBE_CONTEXT
     namespace: str = option("Namespace to observe (default: all).", "-n", "--namespace", default="")
     all_namespaces: bool = option(
         "Observe all namespaces, which is the default.", "-A", "--all-namespaces", default=False, is_flag=True
@@ -539,8 +539,8 @@ class ObserveOptions(CommandOptions):
     trace_journal: str | None = _TRACE_JOURNAL
     bind_address: str = _BIND_ADDRESS
     endpoint_port: int = _ENDPOINT_PORT
-    verbosity: Verbosity = _VERBOSITY
-    log_format: LogFormat = _LOG_FORMAT
+    verbosity: Verbosity = VERBOSITY
+    log_format: LogFormat = LOG_FORMAT
 
 
 class ObserveElectionOptions(ElectionOptions):
@@ -606,7 +606,7 @@ class ExplainOptions(CommandOptions):
     kubeconfig: Path | None = option(
         "Kubeconfig file of the cluster to read, instead of querying a kubeloop process.", default=None, type=FILE
     )
-    kube_context: str | None = _KUBE_CONTEXT
+    kube_context: str | None = KUBE_CONTEXT
     config: Path | None = option(
         "File with the KubeSchedulerConfiguration of the cluster to read (default: kube-scheduler's defaults).",
         default=None,

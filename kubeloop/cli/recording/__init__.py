@@ -1,0 +1,6 @@
+"""Commands about recordings of clusters.
+
+Modules
+
+    record.py                  kubeloop record
+"""

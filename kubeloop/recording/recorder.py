@@ -1,0 +1,168 @@
+"""ClusterRecorder of a cluster: lists and watches what is recorded, and writes each state as it arrives. Read-only.
+
+    reflector --> ObjectStream --> ResourceRecorder --> RecordingWriter       one of the first three per resource
+
+Nothing is stored but the hashes of the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections import Counter
+from typing import Any, Final
+
+from kubeloop.informers.reflector import Reflector
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.api_server_check import refused_error, unreachable_error
+from kubeloop.process.observation.cluster_access import may_watch
+from kubeloop.process.observation.object_stream import ObjectReceiver, ObjectStream
+from kubeloop.recording.resources import RECORDED, REQUIRED
+from kubeloop.recording.writer import RecordingWriter
+
+FLUSH_SECONDS: Final = 1.0
+_CHECKS: Final = 4  # resources whose permissions are checked at the same time
+
+
+class ResourceRecorder(ObjectReceiver[JSON]):
+    """Writes the states of the objects of one resource. listed_once: set when the first list is complete."""
+
+    def __init__(self, writer: RecordingWriter, resource: Resource[Any]) -> None:
+        self._writer = writer
+        self._name = resource.group_resource
+        self.listed_once = asyncio.Event()
+        self.count = 0
+
+    def observed(self, obj: JSON, arrival_ns: int, late_since_ns: int, *, initial: bool) -> None:
+        self.count += initial
+        self._writer.put(self._name, obj)
+
+    def deleted(self, obj: JSON, arrival_ns: int, late_since_ns: int) -> None:
+        self._writer.delete(self._name, obj)
+
+    def interrupted(self, since_ns: int, until_ns: int) -> None:
+        self._writer.gap(self._name, since_ns)
+
+    def list_started(self) -> None:
+        self._writer.start_list(self._name)
+
+    def list_lost(self, uid: str) -> None:
+        self._writer.remove_listed(self._name, uid)
+
+    def listed(self, arrival_ns: int) -> None:
+        self._writer.end_list(self._name)
+        self.listed_once.set()
+
+
+class ClusterRecorder:
+    """Records one cluster. resources: those that recorded_resources() returns. namespace: "" for all."""
+
+    def __init__(
+        self,
+        client: Client,
+        writer: RecordingWriter,
+        resources: list[Resource[Any]],
+        *,
+        namespace: str,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._writer = writer
+        self._namespace = namespace
+        self._clock = clock
+        self._rng = rng
+        self._recorders = {resource: ResourceRecorder(writer, resource) for resource in resources}
+        self.listed_once = asyncio.Event()
+
+    def counts(self) -> Counter[str]:
+        """Return the number of objects of the first lists, by resource."""
+        return Counter({resource.group_resource: recorder.count for resource, recorder in self._recorders.items()})
+
+    async def run(self) -> None:
+        """Record until cancelled. The recording has no end then; see RecordingWriter.close()."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._flush(), name="flush")
+            for resource, recorder in self._recorders.items():
+                stream = ObjectStream(recorder, self._clock)
+                rng = random.Random(self._rng.getrandbits(64))
+                reflector = Reflector(
+                    self._client, _plain(resource), stream, rng=rng, namespace=self._namespace_of(resource)
+                )
+                group.create_task(reflector.run(), name=f"record/{resource.plural}")
+            for recorder in self._recorders.values():
+                await recorder.listed_once.wait()
+            self.listed_once.set()
+
+    async def snapshot(self) -> None:
+        """Record one list of each resource. Raises ApiError and ServerUnreachable."""
+        for resource, recorder in self._recorders.items():
+            recorder.list_started()
+            async for page in self._client.pages(_plain(resource), self._namespace_of(resource)):
+                if page.restarted:
+                    recorder.list_started()
+                for obj in page.items:
+                    body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+                    recorder.observed(body, 0, 0, initial=True)
+            recorder.listed(0)
+            self._writer.flush()
+
+    def _namespace_of(self, resource: Resource[Any]) -> str:
+        return self._namespace if resource.namespaced else ""
+
+    async def _flush(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            self._writer.flush()
+
+
+async def recorded_resources(
+    client: Client, namespace: str, *, watch: bool
+) -> tuple[list[Resource[Any]], dict[str, str]]:
+    """Return the resources that the user may list (and watch), and why others that the server serves are left out.
+
+    Raises UserError if the server does not respond, or nodes or pods may not be listed.
+    """
+    slots = asyncio.Semaphore(_CHECKS)
+    denied: dict[str, str] = {}
+
+    async def is_recorded(resource: Resource[Any]) -> bool:
+        scope = namespace if resource.namespaced else ""
+        try:
+            async with slots:
+                await client.list(_plain(resource), scope, limit=1)
+                if not watch or await may_watch(client, _plain(resource), scope):
+                    return True
+            denied[resource.group_resource] = "the user may list them, but not watch them"
+        except Forbidden as error:
+            denied[resource.group_resource] = error.message
+        except NotFound:
+            pass  # this version of Kubernetes does not serve it
+        return False
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {resource: group.create_task(is_recorded(resource)) for resource in RECORDED}
+    except* (ApiError, ServerUnreachable) as failed:
+        error, server = failed.exceptions[0], client.transport.server
+        problem = refused_error(server, error) if isinstance(error, ApiError) else unreachable_error(server, error)
+        raise problem from None
+    for resource in REQUIRED:
+        if not tasks[resource].result():
+            reason = denied.get(resource.group_resource, "the server does not serve them")
+            raise UserError(
+                f"{resource.plural} cannot be recorded: {reason}",
+                hint="bind the ClusterRole of deploy/record.yaml to the user",
+            )
+    return [resource for resource, task in tasks.items() if task.result()], denied
+
+
+def _plain(resource: Resource[Any]) -> Resource[dict[str, Any]]:
+    """Return the resource with objects in plain JSON."""
+    return dataclasses.replace(resource, type=dict)
