@@ -161,7 +161,7 @@ class AutoscalerSync:
         elif proposed < current:
             self._rescale_reason = "All metrics below target"
         desired = self._normalized(current, proposed)
-        if current == 0 and desired < self._min_replicas:
+        if current == 0 and desired < self._min_replicas:  # the policies of spec.behavior may limit it further
             desired = self._min_replicas
             self._rescale_reason = self._rescale_reason or _BELOW_MINIMUM
         return desired, metrics

@@ -396,6 +396,21 @@ async def test_target_scaled_to_zero_gets_the_minimum(minimum, proposed, size):
     assert sync.events == [("SuccessfulRescale", f"New size: {size}; reason: queue above target")]
 
 
+@pytest.mark.parametrize(
+    ("proposed", "reason"),
+    [
+        pytest.param(0, "Current number of replicas below Spec.MinReplicas", id="without a proposal"),
+        pytest.param(6, "queue above target", id="limited by a policy"),
+    ],
+)
+async def test_target_scaled_to_zero_gets_the_minimum_despite_policies(proposed, reason):
+    policy = {"type": "Pods", "value": 1, "periodSeconds": 60}
+    sync = await synced_once(
+        Targets(0), proposing(proposed), old=(TO_ZERO,), minReplicas=3, behavior={"scaleUp": {"policies": [policy]}}
+    )
+    assert sync.events == [("SuccessfulRescale", f"New size: 3; reason: {reason}")]
+
+
 @pytest.mark.parametrize(("enabled", "state"), [(True, ("True", "ScaledToZero")), (False, None)])
 async def test_scaling_to_zero_is_a_condition_if_the_gate_is_on(enabled, state):
     metric = proposing(0, type_="External")
