@@ -13,7 +13,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.extender import Extender
-from kubeloop.scheduler.api.handle import ApiCacher
+from kubeloop.scheduler.api.handle import ApiCacher, PodNominator
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
@@ -70,7 +70,7 @@ class PluginHandle:
         self.snapshot = shared.snapshot
         self.listers = shared.listers
         self.extenders = shared.extenders
-        self.nominator = shared.nominator
+        self.nominator: PodNominator = shared.nominator
         self.api_cacher = shared.api_cacher
         self.pod_groups = shared.pod_groups
         self.waiting_pod = shared.waiting_pods.get

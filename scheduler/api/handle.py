@@ -92,46 +92,23 @@ class Handle(Protocol):
     feature gate GenericWorkload.
     """
 
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-    @property
-    def listers(self) -> Listers: ...
-
-    @property
-    def client(self) -> Client: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def rng(self) -> random.Random: ...
-
-    @property
-    def recorder(self) -> EventSink: ...
+    snapshot: Snapshot
+    listers: Listers
+    client: Client
+    clock: Clock
+    rng: random.Random
+    recorder: EventSink
+    extenders: Sequence[Extender]
+    feature_gates: FeatureGates
+    metrics: SchedulerMetrics
+    api_cacher: ApiCacher | None
+    nominator: PodNominator
+    pod_groups: PodGroupStates
 
     @property
     def tracer(self) -> Tracer:
         """OpenTelemetry tracer. Spans started while a pod is scheduled or bound are part of that pod's trace."""
         ...
-
-    @property
-    def extenders(self) -> Sequence[Extender]: ...
-
-    @property
-    def feature_gates(self) -> FeatureGates: ...
-
-    @property
-    def metrics(self) -> SchedulerMetrics: ...
-
-    @property
-    def api_cacher(self) -> ApiCacher | None: ...
-
-    @property
-    def nominator(self) -> PodNominator: ...
-
-    @property
-    def pod_groups(self) -> PodGroupStates: ...
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         """Run the per-node filters with the pods nominated to the node, and without them; both must pass."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -17,26 +17,6 @@ from kubeloop.tracing.views.otlp_json import OtlpJsonError, from_otlp
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line
 
 _HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
-
-
-class Traces(Protocol):
-    """Interface of the sources. All methods raise UserError if nothing matches the target."""
-
-    def trace(self, target: Target) -> dict[str, Any]:
-        """Return the trace of a pod; for any other target, that of its slowest pod."""
-        ...
-
-    def lines(self, target: Target) -> list[PodLine]:
-        """Return the lines of the pods of an owner, of a namespace, or of all pods."""
-        ...
-
-    def linked_trace(self, trace_id: str) -> dict[str, Any] | None:
-        """Return the trace of a pod group or a reconcile, None if there is none."""
-        ...
-
-    def documents(self, target: Target) -> Iterator[dict[str, Any]]:
-        """Yield whole traces, and those of their pod groups and causes."""
-        ...
 
 
 class LineFeed:
@@ -78,12 +58,14 @@ class RunningProcessTraces:
         self._endpoint = endpoint
 
     def trace(self, target: Target) -> dict[str, Any]:
+        """Return the trace of a pod; for any other target, that of its slowest pod. Raises UserError for none."""
         document: dict[str, Any] = endpoint_client.get_json(
             TRACES_PATH, target.query(), endpoint=self._endpoint, hint=_HINT
         )
         return document
 
     def lines(self, target: Target) -> list[PodLine]:
+        """Return the lines of the pods of an owner, of a namespace, or of all pods. Raises UserError for none."""
         line_feed = self.line_feed(target)
         line_feed.catch_up()
         return line_feed.now()
@@ -100,19 +82,21 @@ class RunningProcessTraces:
         return LineFeed(get_changes)
 
     def linked_trace(self, trace_id: str) -> dict[str, Any] | None:
+        """Return the trace of a pod group or a reconcile, None if there is none."""
         document: dict[str, Any] | None = endpoint_client.get_json(
             f"{TRACES_PATH}/linked", {"trace": trace_id}, endpoint=self._endpoint, hint=_HINT
         )
         return document
 
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
+        """Yield whole traces, and those of their pod groups and causes. Raises UserError for none."""
         return endpoint_client.stream_json_lines(
             f"{TRACES_PATH}/stream", target.query(), endpoint=self._endpoint, hint=_HINT
         )
 
 
 class FileTraces:
-    """The traces of an OTLP file, "-" for stdin."""
+    """The traces of an OTLP file, "-" for stdin; methods as those of RunningProcessTraces."""
 
     def __init__(self, path: Path) -> None:
         """Read the file. Raises UserError if it cannot be read or is not OTLP JSON."""
@@ -180,6 +164,9 @@ class FileTraces:
             return [item for item in items if item[0].namespace == namespace and owner in item[0].owners]
         namespace = resolve("pod", target.name, target.namespace, {(line.namespace, line.name) for line, _ in items})
         return [item for item in items if (item[0].namespace, item[0].name) == (namespace, target.name)]
+
+
+Traces = RunningProcessTraces | FileTraces
 
 
 def group_trace(traces: Traces, lines: Iterable[PodLine]) -> dict[str, Any] | None:
