@@ -88,14 +88,14 @@ def parse_plugins(enabled: Iterable[str], disabled: Iterable[str], default: froz
     added = _parse_names("enable-admission-plugins", enabled)
     removed = _parse_names("disable-admission-plugins", disabled)
     if both := sorted(added & removed):
-        problem = f"[{' '.join(both)}] in enable-admission-plugins and disable-admission-plugins overlapped"
+        problem = f"[{' '.join(both)}] in --enable-admission-plugins and --disable-admission-plugins overlapped"
         raise UserError(problem, hint="name a plugin in one of them")
     for name in sorted(added):
         if _EXTENTS[name] == "not":
-            problem = f"enable-admission-plugins: kubeloop has no plugin {name}"
+            problem = f"--enable-admission-plugins: kubeloop has no plugin {name}"
             raise UserError(problem, hint="leave it out, if no test depends on it")
     if "NamespaceLifecycle" in removed:
-        problem = "disable-admission-plugins: NamespaceLifecycle cannot be disabled"
+        problem = "--disable-admission-plugins: NamespaceLifecycle cannot be disabled"
         raise UserError(problem, hint="objects always need an existing namespace; leave it out")
     return PluginSettings((default | added) - removed)
 
@@ -105,5 +105,5 @@ def _parse_names(option: str, texts: Iterable[str]) -> frozenset[str]:
     for name in sorted(names - _EXTENTS.keys()):
         similar = difflib.get_close_matches(name, _EXTENTS, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(sorted(_EXTENTS))}"
-        raise UserError(f'{option} plugin "{name}" is unknown', hint=hint)
+        raise UserError(f'--{option} plugin "{name}" is unknown', hint=hint)
     return names

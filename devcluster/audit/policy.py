@@ -24,7 +24,7 @@ Stage = Literal["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic
 _API_VERSION = "audit.k8s.io/v1"
 _LEVELS: tuple[Level, ...] = ("None", "Metadata", "Request", "RequestResponse")
 _STAGES: tuple[Stage, ...] = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
-_HINT = "see https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/ for audit policies"
+_HINT = "--audit-policy-file takes a Policy: https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/"
 
 
 class GroupResources(msgspec.Struct, frozen=True, rename="camel"):

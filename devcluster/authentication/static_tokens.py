@@ -28,7 +28,7 @@ def read_static_tokens(path: Path) -> dict[str, JSON]:
         if len(row) < 3:
             raise UserError(
                 f"token file '{path}' must have at least 3 columns (token, user name, user uid), found {len(row)}",
-                hint="a line is 'token,user,uid' or 'token,user,uid,\"group1,group2\"'",
+                hint="a line of --token-auth-file is 'token,user,uid' or 'token,user,uid,\"group1,group2\"'",
             )
         token, username, uid, *groups = row
         if not token:

@@ -19,9 +19,9 @@ def parse_authorization_modes(text: str) -> tuple[str, ...]:
     hint = f"a comma-separated list of {', '.join(_MODES)}"
     for mode in modes:
         if mode in _NOT_SUPPORTED:
-            raise UserError(f"authorization-mode: the mode {mode} is not supported", hint=hint)
+            raise UserError(f"--authorization-mode: the mode {mode} is not supported", hint=hint)
         if mode not in _MODES:
-            raise UserError(f'authorization-mode: "{mode}" is not a valid mode', hint=hint)
+            raise UserError(f'--authorization-mode: "{mode}" is not a valid mode', hint=hint)
         if modes.count(mode) > 1:
-            raise UserError(f"authorization-mode: {mode} is specified more than once", hint=hint)
+            raise UserError(f"--authorization-mode: {mode} is specified more than once", hint=hint)
     return modes

@@ -86,7 +86,7 @@ def parse_faults(text: str) -> Faults:
         name = name.strip().replace("-", "_")
         if name not in names:
             choices = ", ".join(sorted(option.replace("_", "-") for option in names))
-            raise UserError(f"no fault named '{name}'", hint=f"supported faults: {choices}")
+            raise UserError(f"--faults: no fault named '{name}'", hint=f"supported faults: {choices}")
         try:
             values[name] = int(value) if name == "seed" else float(value)
         except ValueError:

@@ -32,7 +32,7 @@ from kubeloop.kube.objects.resources import RESOURCE_SLICES
 from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.kube.values.quantities import QuantityError, parse_quantity
 
-_HINT = "see docs/devices.md"
+_HINT = "--devices takes a file as in docs/devices.md"
 
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):

@@ -72,7 +72,8 @@ class DataDirectory:
             self._lock = _lock_folder(folder)
         except OSError as error:
             raise UserError(
-                f"cannot use the data directory {folder}: {error.strerror}", hint="name a folder you may write to"
+                f"cannot use the data directory {folder}: {error.strerror}",
+                hint="--data-dir takes a folder you may write to",
             ) from None
         try:
             with self._user_errors():
@@ -200,7 +201,7 @@ class DataDirectory:
             raise self.damaged_error(str(error)) from None
         except OSError as error:
             raise UserError(
-                f"cannot open {self._path}: {error.strerror}", hint="name a folder you may write to"
+                f"cannot open {self._path}: {error.strerror}", hint="--data-dir takes a folder you may write to"
             ) from None
 
 

@@ -99,7 +99,9 @@ def _audit_log(cluster: DevClusterOptions, *, supervised: bool) -> AuditLog | No
         return None
     if policy is None or path is None:
         missing = "--audit-policy-file" if policy is None else "--audit-log-path"
-        raise UserError(f"no audit log is written without {missing}", hint="set both options")
+        raise UserError(
+            f"no audit log is written without {missing}", hint="set --audit-policy-file and --audit-log-path"
+        )
     if supervised and str(path) == "-":
         raise UserError("--audit-log-path: stdout is that of kubeloop up", hint="name a file")
     from kubeloop.devcluster.audit.log_file import AuditLog

@@ -210,7 +210,8 @@ def provider_configuration(name: str, gates: FeatureGates = DEFAULT_FEATURE_GATE
         fit = decode_plugin_args("NodeResourcesFit", {"scoringStrategy": {"type": "MostAllocated"}}, "args")
         return replace(config, profiles=(replace(profile, args={**profile.args, "NodeResourcesFit": fit}),))
     raise UserError(
-        f'algorithm provider "{name}" is not registered', hint="there are DefaultProvider and ClusterAutoscalerProvider"
+        f'algorithm provider "{name}" is not registered',
+        hint="--algorithm-provider takes DefaultProvider or ClusterAutoscalerProvider",
     )
 
 

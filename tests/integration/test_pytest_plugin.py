@@ -320,9 +320,12 @@ def test_invalid_options_are_reported_in_one_line(folder: PytestFolder):
         (["--kubeloop-nodes=many"], "ERROR: kubeloop: kubeloop_nodes = many: not a number\n  hint: for example"),
         (["--kubeloop-gang-scheduling=on"], "ERROR: kubeloop: kubeloop_gang_scheduling = on: not a boolean"),
         (["--kubeloop-scheduler-config=none.yaml"], "ERROR: kubeloop: cannot read"),
-        (["-k", "test_it", "--kubeloop-faults=eror=1"], "no fault named 'eror'"),
+        (["-k", "test_it", "--kubeloop-faults=eror=1"], "--faults: no fault named 'eror'"),
         (["-k", "test_it", "--kubeloop-controllers=deploymnt"], "no controller named 'deploymnt'"),
-        (["-n", "1", "--kubeloop-shared", "--kubeloop-faults=eror=1"], "ERROR: kubeloop: no fault named 'eror'"),
+        (
+            ["-n", "1", "--kubeloop-shared", "--kubeloop-faults=eror=1"],
+            "ERROR: kubeloop: --faults: no fault named 'eror'",
+        ),
         (
             ["-k", "misspelt or positional or wrong_type"],
             "kubeloop: a cluster has no option 'nods'\n  hint: did you mean nodes?",

@@ -12,11 +12,12 @@ from kubeloop.devcluster.languages.gotemplate.syntax import Arity, TemplateError
 from kubeloop.devcluster.languages.gotemplate.template import Template
 from kubeloop.devcluster.languages.jq import JqError, Query
 from kubeloop.kube import yaml as yaml_text
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, read_text
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.expressions import StageExpression
 
+_HINT = "--stages takes a YAML file of KWOK stages"
 CONTEXT: dict[str, Arity] = {
     "Now": (0, 0),
     "StartTime": (0, 0),
@@ -35,17 +36,12 @@ CONTEXT: dict[str, Arity] = {
 
 def read_documents(path: Path) -> list[YamlValue]:
     """Return the documents of a file that are not empty. Raises UserError."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}", hint="--stages takes a YAML file of KWOK stages") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a text file", hint="--stages takes a YAML file of KWOK stages") from None
+    text = read_text(path, hint=_HINT)
     try:
         with yaml_text.yaml_errors():
             documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
     except yaml_text.InvalidYaml as error:
-        raise UserError(f"{path}: {error.place}", hint="correct the YAML") from None
+        raise UserError(f"{path}: {error.place}", hint=_HINT) from None
     return [YamlValue(path, document) for document in documents if not _is_null(document)]
 
 

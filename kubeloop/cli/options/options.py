@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform
 import click
 import msgspec
 
+from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.durations import duration_seconds, duration_text
 from kubeloop.process.control_plane.controller_table import CONTROLLERS, ControllerOption, controller_options
 
@@ -171,10 +172,16 @@ class FeatureGateOptions(CommandOptions):
     )
 
     def parsed(self) -> FeatureGates:
-        """Return the gates. Raises UserError."""
+        """Return the feature gates. Raises UserError."""
+        return self._parsed(*self.feature_gates)
+
+    def _parsed(self, *texts: str) -> FeatureGates:
         from kubeloop.kube.feature_gates import FeatureGates
 
-        return FeatureGates.parse(self.feature_gates)
+        try:
+            return FeatureGates.parse(texts)
+        except UserError as error:
+            raise UserError(f"--feature-gates: {error}", hint=error.hint) from None
 
 
 class ClusterGateOptions(FeatureGateOptions):
@@ -188,10 +195,10 @@ class ClusterGateOptions(FeatureGateOptions):
     )
 
     def parsed(self) -> FeatureGates:
-        from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
+        from kubeloop.kube.feature_gates import gang_scheduling_text
 
         texts = (gang_scheduling_text(),) if self.gang_scheduling else ()
-        return FeatureGates.parse((*texts, *self.feature_gates))
+        return self._parsed(*texts, *self.feature_gates)
 
 
 LOG_FORMAT = option(

@@ -80,7 +80,7 @@ def _with_policy(
 
 def read_policy_file(path: Path) -> PolicyText:
     """Return the Policy in the file of --policy-config-file. Raises UserError."""
-    return PolicyText(str(path), read_text(path, hint="--policy-config-file takes a Policy"))
+    return PolicyText(f"--policy-config-file {path}", read_text(path, hint="--policy-config-file takes a Policy"))
 
 
 async def read_policy_config_map(client: Client, namespace: str, name: str) -> PolicyText:
@@ -112,7 +112,7 @@ def _check_plugins_and_certificates(config: SchedulerConfiguration, path: Path) 
             for extender in config.extenders:
                 tls_context(extender)
     except UserError as error:
-        raise UserError(f"{path}: {error}", hint=error.hint) from None
+        raise UserError(f"--config {path}: {error}", hint=error.hint) from None
 
 
 def _configuration(path: Path | None, algorithm_provider: str | None, gates: FeatureGates) -> SchedulerConfiguration:
@@ -135,7 +135,7 @@ def _configuration(path: Path | None, algorithm_provider: str | None, gates: Fea
         try:
             config = load_configuration(text, gates, POLICY_KIND)
         except UserError as error:
-            raise UserError(f"{path}: {error}", hint=error.hint) from None
+            raise UserError(f"--config {path}: {error}", hint=error.hint) from None
     return config
 
 

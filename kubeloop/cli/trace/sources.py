@@ -109,7 +109,8 @@ class FileTraces:
             self._documents = from_otlp(content)
         except OtlpJsonError as error:
             raise UserError(
-                f"{path} is not OTLP JSON: {error}", hint="write one with kubeloop trace --otlp FILE, or a collector"
+                f"{path} is not OTLP JSON: {error}",
+                hint="--from takes a file that kubeloop trace --otlp or a collector has written",
             ) from None
         self._lines = {
             line.key: (line, document) for document in self._documents if (line := pod_line(document)) is not None

@@ -48,13 +48,15 @@ def select_controllers(entries: str | Iterable[str | ControllerFactory]) -> Cont
             (disabled if text.startswith("-") else enabled).add(name)
         elif text.startswith("-") or "*" in text:
             raise UserError(
-                f"no controller named '{name}'", hint=f"there are {', '.join(CONTROLLERS)}, and '*' for all"
+                f"--controllers: no controller named '{name}'",
+                hint=f"there are {', '.join(CONTROLLERS)}, and '*' for all",
             )
         elif text:
             custom.append(_load(text))
     if not (enabled - disabled or custom):
         raise UserError(
-            "no controller is left to run", hint="for example --controllers deployment,replicaset,scheduler"
+            "--controllers: no controller is left to run",
+            hint="for example --controllers deployment,replicaset,scheduler",
         )
     return ControllerSelection(frozenset(enabled - disabled), tuple(custom))
 
@@ -64,6 +66,9 @@ def _load(name: str) -> ControllerFactory:
     directory = os.getcwd()
     if ":" in name and directory not in sys.path:
         sys.path.append(directory)
-    factory: ControllerFactory = load_object(name, ENTRY_POINT_GROUP, "controller", CONTROLLERS)
+    try:
+        factory: ControllerFactory = load_object(name, ENTRY_POINT_GROUP, "controller", CONTROLLERS)
+    except UserError as error:
+        raise UserError(f"--controllers: {error}", hint=error.hint) from None
     controller_class(factory)  # raises UserError
     return factory

@@ -43,7 +43,12 @@ def test_lists_add_and_remove_plugins():
         ("X", "", 'enable-admission-plugins plugin "X" is unknown', "there are AlwaysAdmit, AlwaysDeny, "),
         ("", "NamespaceLifecycle", "NamespaceLifecycle cannot be disabled", "objects always need"),
         ("ImagePolicyWebhook", "", "kubeloop has no plugin ImagePolicyWebhook", "leave it out"),
-        ("AlwaysDeny,Priority", "Priority,AlwaysDeny", r"\[AlwaysDeny Priority\] in enable-admission", "name a plugin"),
+        (
+            "AlwaysDeny,Priority",
+            "Priority,AlwaysDeny",
+            r"\[AlwaysDeny Priority\] in --enable-admission",
+            "name a plugin",
+        ),
     ],
 )
 def test_plugins_that_cannot_be_set_are_refused(enabled: str, disabled: str, problem: str, hint: str):

@@ -35,11 +35,11 @@ def test_authorization_modes(text: str, modes: tuple[str, ...]):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param("Webhook", "authorization-mode: the mode Webhook is not supported", id="webhook"),
-        pytest.param("RBAC,ABAC", "authorization-mode: the mode ABAC is not supported", id="ABAC"),
-        pytest.param("rbac", 'authorization-mode: "rbac" is not a valid mode', id="lower case"),
-        pytest.param("", 'authorization-mode: "" is not a valid mode', id="empty"),
-        pytest.param("RBAC,RBAC", "authorization-mode: RBAC is specified more than once", id="repeated"),
+        pytest.param("Webhook", "--authorization-mode: the mode Webhook is not supported", id="webhook"),
+        pytest.param("RBAC,ABAC", "--authorization-mode: the mode ABAC is not supported", id="ABAC"),
+        pytest.param("rbac", '--authorization-mode: "rbac" is not a valid mode', id="lower case"),
+        pytest.param("", '--authorization-mode: "" is not a valid mode', id="empty"),
+        pytest.param("RBAC,RBAC", "--authorization-mode: RBAC is specified more than once", id="repeated"),
     ],
 )
 def test_invalid_authorization_modes(text: str, problem: str):

@@ -157,7 +157,7 @@ def test_feature_gates_are_read_from_all_occurrences():
         commands, ["apiserver", "--feature-gates", "MemoryQoS=true", "--feature-gates=NoSuchGate=true"]
     )
     assert isinstance(output.exception, UserError)
-    assert str(output.exception) == "unrecognized feature gate: NoSuchGate"
+    assert str(output.exception) == "--feature-gates: unrecognized feature gate: NoSuchGate"
 
 
 def test_feature_gate_options_round_trip_through_the_command_line():

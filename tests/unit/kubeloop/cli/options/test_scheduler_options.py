@@ -82,7 +82,7 @@ def test_config_accepts_a_policy(tmp_path):
         pytest.param(
             ["--algorithm-provider", "MyProvider"],
             'error: algorithm provider "MyProvider" is not registered',
-            "there are DefaultProvider and ClusterAutoscalerProvider",
+            "--algorithm-provider takes DefaultProvider or ClusterAutoscalerProvider",
             id="unknown provider",
         ),
         pytest.param(
@@ -111,14 +111,14 @@ def test_duplicate_key_error_has_its_line(tmp_path, capsys):
     path = written(tmp_path, "kind: a\nkind: b\n")
     assert run(["run", "--config", str(path)]) == 2
     raised = 'the scheduler configuration: line 2: key "kind" already set in map'
-    assert capsys.readouterr().err.splitlines()[0] == f"error: {path}: {raised}"
+    assert capsys.readouterr().err.splitlines()[0] == f"error: --config {path}: {raised}"
 
 
 def test_invalid_yaml_error_has_line_and_column(tmp_path, capsys):
     path = written(tmp_path, "a: [1")
     assert run(["run", "--config", str(path)]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"error: {path}: the scheduler configuration is not YAML: line 2, column 1: ")
+    assert first.startswith(f"error: --config {path}: the scheduler configuration is not YAML: line 2, column 1: ")
     assert second == "  hint: check its indentation"
 
 
@@ -149,7 +149,7 @@ def test_invalid_policy_error_names_its_file(policy, problem, tmp_path):
     path = written(tmp_path, policy)
     with pytest.raises(UserError) as refused:
         read_scheduler_configuration(path)
-    assert str(refused.value).startswith(f"{path}: ")
+    assert str(refused.value).startswith(f"--config {path}: ")
     assert problem in str(refused.value)
 
 
@@ -205,7 +205,9 @@ def test_plugin_at_a_wrong_extension_point_is_an_error(tmp_path, capsys):
     head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
     path = written(tmp_path, f"{head}profiles: [{{plugins: {{score: {{enabled: [{{name: NodeName}}]}}}}}}]")
     assert run(["run", "--config", str(path), "--write-config-to", str(tmp_path / "result.yaml")]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {path}: plugin 'NodeName' does not extend score plugin\n")
+    assert capsys.readouterr().err.startswith(
+        f"error: --config {path}: plugin 'NodeName' does not extend score plugin\n"
+    )
     assert not (tmp_path / "result.yaml").exists()
 
 
@@ -266,13 +268,13 @@ def test_tie_break_can_be_chosen_for_each_source(arguments, tmp_path):
         ),
         pytest.param(
             ["--policy-config-file", "CONFIG"],
-            'CONFIG: kind: no Policy, but "KubeSchedulerConfiguration"',
+            '--policy-config-file CONFIG: kind: no Policy, but "KubeSchedulerConfiguration"',
             id="no policy",
         ),
         pytest.param(
             ["--config", "POLICY", "--policy-config-file", "POLICY"],
-            "POLICY: profile 'default-scheduler': using Plugins or PluginConfig and Policy simultaneously "
-            "is not supported",
+            "--policy-config-file POLICY: profile 'default-scheduler': using Plugins or PluginConfig and Policy "
+            "simultaneously is not supported",
             id="two policies",
         ),
     ],
