@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from types import MappingProxyType
 
+from kubeloop.controllers.persistentvolume.binder_writes import BinderWrites
 from kubeloop.controllers.persistentvolume.volume_matching import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -36,14 +36,11 @@ from kubeloop.controllers.persistentvolume.volume_matching import (
     mismatch_message,
     volume_wait,
 )
-from kubeloop.controllers.persistentvolume.written_objects import WrittenObjects
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
-from kubeloop.controllers.runtime.writes.object_patch import merge_object, patch_status
 from kubeloop.kube.errors import NotFound
-from kubeloop.kube.events.event_recorder import EventType
-from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectReference, Pod, Quantity
+from kubeloop.kube.objects.api_types import JSONValue, ObjectReference, Pod, Quantity
 from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.kube.objects.resources import (
     PERSISTENT_VOLUME_CLAIMS,
@@ -70,7 +67,6 @@ class PersistentVolumeBinder:
 
     def __init__(self, context: ControllerContext) -> None:
         self._client = context.client
-        self._events = context.events
         informers = context.informers
         claims, volumes = informers.informer(PERSISTENT_VOLUME_CLAIMS), informers.informer(PERSISTENT_VOLUMES)
         classes, pods = informers.informer(STORAGE_CLASSES), informers.informer(PODS)
@@ -80,8 +76,8 @@ class PersistentVolumeBinder:
         self._volume_store.add_index(CLAIM_REF_INDEX, by_claim_ref)
         self._volume_store.add_index(FREE_INDEX, by_free_class)
         self._pods.add_index(CLAIM_INDEX, by_claim)
-        self._claims, self._volumes = WrittenObjects(claims.store), WrittenObjects(volumes.store)
-        self._last_events: dict[str, tuple[str, str]] = {}  # uid -> reason and message of its last event
+        self._writes = BinderWrites(context)
+        self._claims, self._volumes = self._writes.claims, self._writes.volumes
         self._claim_queue, self._volume_queue = context.new_queue("claims"), context.new_queue("volumes")
         self._claim_controller = Controller(
             "persistentvolumebinder", self.reconcile_claim, self._claim_queue, _WORKERS, context
@@ -112,7 +108,7 @@ class PersistentVolumeBinder:
             self._volume_queue.add(volume.metadata.name)
 
     def on_claim_delete(self, claim: PersistentVolumeClaim) -> None:
-        self._last_events.pop(claim.metadata.uid, None)
+        self._writes.forget_events(claim)
         self.on_claim(claim)
 
     def on_volume_update(self, old: PersistentVolume, new: PersistentVolume) -> None:
@@ -131,7 +127,7 @@ class PersistentVolumeBinder:
         self._enqueue_waiting(*waits)
 
     def on_volume_delete(self, volume: PersistentVolume) -> None:
-        self._last_events.pop(volume.metadata.uid, None)
+        self._writes.forget_events(volume)
         self.on_volume(volume)
 
     def on_class(self, storage_class: StorageClass) -> None:
@@ -193,19 +189,19 @@ class PersistentVolumeBinder:
         if not has_class(claim):
             default = default_class(self._classes.values())
             if default is not None:  # created after the claim, which admission would have given this class
-                await self._patch_claim(claim, spec={"storageClassName": default.metadata.name})
+                await self._writes.patch_claim(claim, spec={"storageClassName": default.metadata.name})
                 return
-        claim = await self._write_claim_status(claim, "Pending")
+        claim = await self._writes.write_claim_status(claim, "Pending")
         if delayed and SELECTED_NODE not in claim.metadata.annotations:
-            self._record_event(claim, "Normal", *self._waits_for(claim))
+            self._writes.record_event(claim, "Normal", *self._waits_for(claim))
         elif storage_class is not None:
             await self._request_provisioning(claim, storage_class)
         elif class_name:
             text = f'storageclass.storage.k8s.io "{class_name}" not found'
-            self._record_event(claim, "Warning", "ProvisioningFailed", text)
+            self._writes.record_event(claim, "Warning", "ProvisioningFailed", text)
         else:
             text = "no persistent volumes available for this claim and no storage class is set"
-            self._record_event(claim, "Normal", "FailedBinding", text)
+            self._writes.record_event(claim, "Normal", "FailedBinding", text)
 
     def _candidates(self, claim: PersistentVolumeClaim, *, delayed: bool) -> list[PersistentVolume]:
         """Return the volumes with a claimRef to the claim, and the free ones of its class unless it is delayed."""
@@ -225,13 +221,13 @@ class PersistentVolumeBinder:
         if volume is not None and volume.spec.claim_ref is None and not problem:
             await self._bind(volume, claim)
             return
-        claim = await self._write_claim_status(claim, "Pending")
+        claim = await self._writes.write_claim_status(claim, "Pending")
         if problem:
             text = f'Cannot bind to requested volume "{name}": {problem}'
-            self._record_event(claim, "Warning", "VolumeMismatch", text)
+            self._writes.record_event(claim, "Warning", "VolumeMismatch", text)
         elif volume is not None:
             text = f'volume "{name}" already bound to a different claim.'
-            self._record_event(claim, "Warning", "FailedBinding", text)
+            self._writes.record_event(claim, "Warning", "FailedBinding", text)
 
     def _waits_for(self, claim: PersistentVolumeClaim) -> tuple[str, str]:
         pods = [pod.metadata.name for pod in self._pods.by_index(CLAIM_INDEX, claim.key) if not is_finished(pod)]
@@ -246,45 +242,45 @@ class PersistentVolumeBinder:
         provisioner = storage_class.provisioner
         if provisioner == _NO_PROVISIONER:
             text = f"no volume plugin matched name: {provisioner}"
-            self._record_event(claim, "Warning", "ProvisioningFailed", text)
+            self._writes.record_event(claim, "Warning", "ProvisioningFailed", text)
             return
         added = {name: provisioner for name in _STORAGE_PROVISIONER if name not in claim.metadata.annotations}
         if added:
-            claim = await self._patch_claim(claim, metadata={"annotations": added})
+            claim = await self._writes.patch_claim(claim, metadata={"annotations": added})
         text = (
             f"Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the "
             "system administrator. If volume creation is delayed, please verify that the provisioner is running and "
             "correctly registered."
         )
-        self._record_event(claim, "Normal", "ExternalProvisioning", text)
+        self._writes.record_event(claim, "Normal", "ExternalProvisioning", text)
 
     async def _bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
         """Bind a volume and a claim to each other; idempotent."""
         metadata, ref = claim.metadata, volume.spec.claim_ref
         if ref is None or ref.uid != metadata.uid:
             added = {"annotations": {BOUND_BY_CONTROLLER: "yes"}} if ref is None else {}
-            volume = await self._patch_volume(volume, metadata=added, spec={"claimRef": _claim_ref(claim)})
-        volume = await self._write_phase(volume, "Bound")
+            volume = await self._writes.patch_volume(volume, metadata=added, spec={"claimRef": _claim_ref(claim)})
+        volume = await self._writes.write_phase(volume, "Bound")
         annotations = {} if BIND_COMPLETED in metadata.annotations else {BIND_COMPLETED: "yes"}
         spec = {}
         if claim.spec.volume_name != volume.metadata.name:
             spec["volumeName"] = volume.metadata.name
             annotations[BOUND_BY_CONTROLLER] = "yes"
         if annotations:
-            claim = await self._patch_claim(claim, metadata={"annotations": annotations}, spec=spec)
+            claim = await self._writes.patch_claim(claim, metadata={"annotations": annotations}, spec=spec)
         # once bound, the capacity is the file system's, which the node resizes
         known = claim.status.capacity if claim.status.phase == "Bound" else {}
         # and the class is that which the driver's resizer has applied
         source = volume.spec.volume_attributes_class_name
         current_class = source if claim.status.phase == "Pending" else claim.status.current_volume_attributes_class_name
-        await self._write_claim_status(
+        await self._writes.write_claim_status(
             claim, "Bound", volume.spec.access_modes, known or _usable_capacity(volume), current_class
         )
 
     async def _mark_lost(self, claim: PersistentVolumeClaim, reason: str, message: str) -> None:
         if claim.status.phase != "Lost":
-            claim = await self._write_claim_status(claim, "Lost")
-            self._record_event(claim, "Warning", reason, message)
+            claim = await self._writes.write_claim_status(claim, "Lost")
+            self._writes.record_event(claim, "Warning", reason, message)
 
     # --- volumes ---------------------------------------------------------------------------------------------------
 
@@ -300,19 +296,19 @@ class PersistentVolumeBinder:
         ref = volume.spec.claim_ref
         if ref is None or not ref.uid:
             if volume.metadata.deletion_timestamp is None:
-                await self._write_phase(volume, "Available")
+                await self._writes.write_phase(volume, "Available")
             return
         claim = await self._claim_of(volume, ref)
         if claim is None:
             if volume.status.phase not in ("Released", "Failed"):
-                volume = await self._write_phase(volume, "Released")
+                volume = await self._writes.write_phase(volume, "Released")
             await self._reclaim(volume)
         elif claim.spec.volume_name == volume.metadata.name:
-            await self._write_phase(volume, "Bound")
+            await self._writes.write_phase(volume, "Bound")
         elif not claim.spec.volume_name:
             self._claim_queue.add(claim.key)
         elif PROVISIONED_BY in volume.metadata.annotations and _policy(volume) == "Delete":
-            await self._write_phase(volume, "Released")  # a second volume was provisioned for the claim
+            await self._writes.write_phase(volume, "Released")  # a second volume was provisioned for the claim
         else:
             await self._unbind(volume)
 
@@ -347,62 +343,18 @@ class PersistentVolumeBinder:
 
     async def _fail(self, volume: PersistentVolume, reason: str, message: str) -> None:
         if volume.status.phase != "Failed":
-            volume = await self._write_phase(volume, "Failed", message)
-            self._record_event(volume, "Warning", reason, message)
+            volume = await self._writes.write_phase(volume, "Failed", message)
+            self._writes.record_event(volume, "Warning", reason, message)
 
     async def _unbind(self, volume: PersistentVolume) -> None:
         """Undo _bind(); a claimRef that the user wrote stays, without uid."""
         if BOUND_BY_CONTROLLER in volume.metadata.annotations:
-            volume = await self._patch_volume(
+            volume = await self._writes.patch_volume(
                 volume, metadata={"annotations": {BOUND_BY_CONTROLLER: None}}, spec={"claimRef": None}
             )
         else:
-            volume = await self._patch_volume(volume, spec={"claimRef": {"uid": None}})
-        await self._write_phase(volume, "Available")
-
-    # --- writes ----------------------------------------------------------------------------------------------------
-
-    async def _patch_volume(self, volume: PersistentVolume, **members: JSONValue) -> PersistentVolume:
-        return self._volumes.wrote(await merge_object(self._client, PERSISTENT_VOLUMES, volume, **members))
-
-    async def _write_phase(self, volume: PersistentVolume, phase: str, message: str = "") -> PersistentVolume:
-        if volume.status.phase == phase:
-            return volume
-        status = {"phase": phase, "message": message or None}
-        return self._volumes.wrote(await patch_status(self._client, PERSISTENT_VOLUMES, volume, status))
-
-    async def _patch_claim(self, claim: PersistentVolumeClaim, **members: JSONValue) -> PersistentVolumeClaim:
-        return self._claims.wrote(await merge_object(self._client, PERSISTENT_VOLUME_CLAIMS, claim, **members))
-
-    async def _write_claim_status(
-        self,
-        claim: PersistentVolumeClaim,
-        phase: str,
-        access_modes: tuple[str, ...] = (),
-        capacity: Mapping[str, Quantity] = MappingProxyType({}),
-        current_class: str | None = None,
-    ) -> PersistentVolumeClaim:
-        """Write phase, access modes, capacity and VolumeAttributesClass if they differ.
-
-        A claim without volume has only a phase.
-        """
-        status = claim.status
-        before = (status.phase, status.access_modes, status.capacity, status.current_volume_attributes_class_name)
-        if before == (phase, access_modes, capacity, current_class):
-            return claim
-        new = {
-            "phase": phase,
-            "accessModes": list(access_modes) or None,
-            "capacity": {**dict.fromkeys(status.capacity), **capacity} if capacity else None,
-            "currentVolumeAttributesClassName": current_class,
-        }
-        return self._claims.wrote(await patch_status(self._client, PERSISTENT_VOLUME_CLAIMS, claim, new))
-
-    def _record_event(self, obj: Object, type_: EventType, reason: str, message: str) -> None:
-        """Record an event unless it repeats the object's last one."""
-        if self._last_events.get(obj.metadata.uid) != (reason, message):
-            self._last_events[obj.metadata.uid] = reason, message
-            self._events.event(obj, type_, reason, message)
+            volume = await self._writes.patch_volume(volume, spec={"claimRef": {"uid": None}})
+        await self._writes.write_phase(volume, "Available")
 
 
 def _policy(volume: PersistentVolume) -> str:

@@ -514,12 +514,12 @@ async def test_deleted_objects_leave_no_state():
         cluster.claim()
         cluster.volume("static", "other", persistentVolumeReclaimPolicy="Delete")
         await settle()
-        assert cluster.binder._last_events
+        assert cluster.binder._writes._last_events
         cluster.delete_claim()
         await settle()
         cluster.store.delete(PERSISTENT_VOLUMES, "", "static")
         await settle()
-        assert not cluster.binder._last_events
+        assert not cluster.binder._writes._last_events
 
 
 async def test_deleted_claim_in_use_stays_until_pod_is_deleted():
