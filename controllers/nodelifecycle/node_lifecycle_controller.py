@@ -28,21 +28,21 @@ from kubeloop.controllers.nodelifecycle.node_taints import (
     with_eviction_taint,
     without_eviction_taints,
 )
+from kubeloop.controllers.nodelifecycle.not_ready_pods import NotReadyPods
 from kubeloop.controllers.nodelifecycle.zones import EvictionRates, TaintQueue, ZoneState, count_ready, plan_disruption
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.clock import pause, rfc3339
+from kubeloop.kube.clock import pause
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import Condition, JSONValue, Lease, Node, ObjectReference, Pod, Taint, to_json
+from kubeloop.kube.objects.api_types import Condition, JSONValue, Lease, Node, ObjectReference, Taint, to_json
 from kubeloop.kube.objects.object_fields import condition_of, zone_key
-from kubeloop.kube.objects.resources import LEASES, NODES, PODS
+from kubeloop.kube.objects.resources import LEASES, NODES
 from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
 
 log = logging.getLogger(__name__)
 
-_NODE_WORKERS, _POD_WORKERS = 8, 4
+_NODE_WORKERS = 8
 _TRIES = 5  # of a write that conflicts
 _BATCH = 200  # healthy nodes per turn of the event loop: about 1 ms
 _EXCLUDED = "node.kubernetes.io/exclude-disruption"
@@ -71,9 +71,8 @@ class NodeLifecycleController:
             options["unhealthy_zone_threshold"],
         )
         self._metrics = _Metrics(context)
-        nodes, pods, leases = (context.informers.informer(resource) for resource in (NODES, PODS, LEASES))
-        self._nodes, self._pods, self._leases = nodes.store, pods.store, leases.store
-        self._pods.add_index("node")
+        nodes, leases = context.informers.informer(NODES), context.informers.informer(LEASES)
+        self._nodes, self._leases = nodes.store, leases.store
         self._known: dict[str, str] = {}  # name of each Node of the last check -> its UID
         self._health: dict[str, NodeHealth] = {}
         self._unchecked: set[str] = set()  # Nodes that have changed since their last check, or were not healthy
@@ -83,26 +82,22 @@ class NodeLifecycleController:
         self._zone_states: dict[str, ZoneState] = {}
         self._taint_queues: dict[str, TaintQueue] = {}  # by zone
         self._taint_queued = asyncio.Event()
-        self._pods_to_retry: set[str] = set()  # Nodes with pods that could not be marked as not ready
         node_queue = context.new_queue("node_lifecycle_controller")
-        pod_queue = context.new_queue("node_lifecycle_controller_pods")
-        self._pod_queue = pod_queue
+        self._pods = NotReadyPods(context, self._is_known_not_ready)
         self._node_controller = Controller("node-lifecycle", self.reconcile, node_queue, _NODE_WORKERS, context)
-        self._pod_controller = Controller("node-lifecycle-pods", self.reconcile_pod, pod_queue, _POD_WORKERS, context)
         self._node_registration = nodes.on_latest(self._on_node, deleted=self._on_node_deleted)
         self._node_queue = node_queue
         leases.on_latest(self._on_lease, deleted=self._on_lease)
-        self._pod_registration = pods.on_events(added=lambda pod: self.on_pod(None, pod), updated=self.on_pod)
         self._lease_informer = leases
 
     async def run(self) -> None:
         """Check and taint nodes until cancelled."""
         await self._lease_informer.wait_synced()
-        await self._pod_registration.wait_synced()
+        await self._pods.registration.wait_synced()
         await self._node_registration.wait_synced()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._node_controller.run(), name="node-lifecycle/nodes")
-            tasks.create_task(self._pod_controller.run(), name="node-lifecycle/pods")
+            tasks.create_task(self._pods.controller.run(), name="node-lifecycle/pods")
             tasks.create_task(self._taint_queued_nodes(), name="node-lifecycle/taints")
             tasks.create_task(self._monitor(), name="node-lifecycle/monitor")
 
@@ -119,49 +114,6 @@ class NodeLifecycleController:
     def _condition_taints_patch(self, node: Node) -> JSONValue:
         taints = with_condition_taints(node, self._now())
         return None if taints is None else _taints_patch(node, taints)
-
-    # --- pods that are bound to a node that is not ready -----------------------------------------------------------
-
-    def on_pod(self, old: Pod | None, pod: Pod) -> None:
-        node = pod.spec.node_name
-        if node and (old is None or old.spec.node_name != node) and self._is_known_not_ready(node):
-            self._pod_queue.add(pod.key)
-
-    def _is_known_not_ready(self, name: str) -> bool:
-        health = self._health.get(name)
-        return health is not None and health.ready is not None and health.ready.status != "True"
-
-    async def reconcile_pod(self, key: str) -> None:
-        """Mark a Pod of a node that is not ready. An exception means: retry with backoff."""
-        pod = self._pods.get(key)
-        if pod is not None and self._is_known_not_ready(pod.spec.node_name):
-            await self._mark_pod_not_ready(pod)
-
-    async def _mark_pods_not_ready(self, name: str) -> None:
-        """Mark all Pods of a node; those that could not be marked are tried again at the next check."""
-        self._pods_to_retry.discard(name)
-        for pod in self._pods.by_index("node", name):
-            try:
-                await self._mark_pod_not_ready(pod)
-            except (ApiError, ServerUnreachable) as error:
-                log.warning("could not mark pod %s as not ready: %s", pod.key, error)
-                self._pods_to_retry.add(name)
-
-    async def _mark_pod_not_ready(self, pod: Pod) -> None:
-        ready = condition_of(pod.status.conditions, "Ready")
-        if ready is None or ready.status == "False":
-            return
-        condition: JSONValue = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self._clock.now())}
-        metadata = pod.metadata
-        patch = {
-            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
-            "status": {"conditions": [condition]},
-        }
-        try:
-            await patch_object(self._client, PODS, pod, patch, PatchType.STRATEGIC, "status")
-        except NotFound:
-            return
-        self._events.event(pod, "Warning", "NodeNotReady", "Node is not ready")
 
     # --- heartbeats ------------------------------------------------------------------------------------------------
 
@@ -181,7 +133,7 @@ class NodeLifecycleController:
 
     def _on_node_deleted(self, node: Node) -> None:
         self._unchecked.add(node.metadata.name)
-        self._pods_to_retry.discard(node.metadata.name)
+        self._pods.failed.discard(node.metadata.name)
 
     def _on_lease(self, lease: Lease) -> None:
         if lease.metadata.namespace == _LEASE_NAMESPACE:
@@ -265,9 +217,13 @@ class NodeLifecycleController:
             and health.ready.status == "True"
             and not self._is_lost(health)
             and not has_eviction_taint(node)
-            and node.metadata.name not in self._pods_to_retry
+            and node.metadata.name not in self._pods.failed
             and not self._queue_of(node).contains(node.metadata.name)
         )
+
+    def _is_known_not_ready(self, name: str) -> bool:
+        health = self._health.get(name)
+        return health is not None and health.ready is not None and health.ready.status != "True"
 
     def _observe(self, node: Node) -> NodeHealth:
         name, now = node.metadata.name, asyncio.get_running_loop().time()
@@ -299,12 +255,12 @@ class NodeLifecycleController:
         name, is_ready = node.metadata.name, health.ready.status == "True"
         await self._plan_eviction(node, health.ready.status)
         if is_ready:
-            self._pods_to_retry.discard(name)
+            self._pods.failed.discard(name)
             return
         if was_ready:
             self._node_event(name, node.metadata.uid, "NodeNotReady", "status is now: NodeNotReady")
-        if was_ready or name in self._pods_to_retry:
-            await self._mark_pods_not_ready(name)
+        if was_ready or name in self._pods.failed:
+            await self._pods.mark_pods_of(name)
 
     def _unknown_conditions_patch(self, node: Node) -> JSONValue:
         """Return the patch of a node whose grace period is over. Another version may have a new heartbeat."""
