@@ -6,13 +6,14 @@ A change refers to its resource by name, as kubectl does: "pods", "deployments.a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.values.times import time_plus
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED", "LISTED", "GAP", "RESTART"]
 
@@ -102,6 +103,5 @@ def state_at(recording: Recording, seconds: float | None = None) -> ClusterState
             break
         apply_change(state, change)
         latest = change.seconds
-    start = recording.start.timestamp()
-    state.moment = datetime.fromtimestamp(start + (latest if seconds is None else seconds), UTC)
+    state.moment = time_plus(recording.start, latest if seconds is None else seconds)
     return state

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ import msgspec
 
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.user_error import UserError
+from kubeloop.kube.values.times import parse_time
 from kubeloop.recording.changes import Finding, RecordedChange, key_of
 from kubeloop.recording.gzip_lines import GzipLineReader
 from kubeloop.recording.resources import recorded_resource
@@ -71,10 +72,9 @@ class RecordingFile:
 
     def _parse_start(self, text: str) -> datetime:
         try:
-            start = datetime.fromisoformat(text)
+            return parse_time(text)
         except ValueError:
             self.fail(f"the start {text!r} is not a time")
-        return start if start.tzinfo is not None else start.replace(tzinfo=UTC)
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines; adds findings at the end. Raises UserError if the file cannot be read."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from functools import partial
 
 from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
@@ -21,6 +20,7 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.object_fields import RENEWED_ON_READ
 from kubeloop.kube.objects.resources import LEASES, NODES
 from kubeloop.kube.uids import new_uid
+from kubeloop.kube.values.times import time_plus
 
 _MAX_SLICES = 100  # leases and reports of all nodes are spread over this many points of their period
 
@@ -69,7 +69,7 @@ class NodeHeartbeats:
     def _write_lease(self, node: SimulatedNode, renewed_at: float, *, on_read: bool) -> None:
         """Write a lease that was renewed at that loop time. on_read: later renewals are written when it is read."""
         simulation = self._simulation
-        now = simulation.clock.now() - timedelta(seconds=simulation.now() - renewed_at)
+        now = time_plus(simulation.clock.now(), renewed_at - simulation.now())
         lease = simulation.store.get(LEASES, LEASE_NAMESPACE, node.name)
         if lease is None:
             uid = new_uid(simulation.rng)
@@ -91,7 +91,7 @@ class NodeHeartbeats:
         simulation = self._simulation
         stored = simulation.store.get(NODES, "", node.name)
         if stored is not None:
-            wall = simulation.clock.now() - timedelta(seconds=simulation.now() - reported_at)
+            wall = time_plus(simulation.clock.now(), reported_at - simulation.now())
             reported = node_objects.with_reported_conditions(stored, rfc3339(wall))
             node.refresh(simulation.update(NODES, reported))
             self._reported_at[node.name] = reported_at
