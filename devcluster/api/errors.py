@@ -118,8 +118,37 @@ def failed_precondition(
     resource: Resource[Any], name: str, field: str, expected: str, actual: str, *, subresource: str = ""
 ) -> StatusError:
     """Return 409 for a write whose precondition on UID or ResourceVersion (`field`) is not met."""
-    reason = f"Precondition failed: {field} in precondition: {expected}, {field} in object meta: {actual}"
-    return conflict(resource, name, reason, subresource=subresource)
+    return conflict(resource, name, _precondition(field, expected, actual), subresource=subresource)
+
+
+def failed_storage_precondition(
+    resource: Resource[Any], namespace: str, name: str, field: str, expected: str, actual: str
+) -> StatusError:
+    """Return the 409 of a precondition that kube-apiserver's storage checks. Source: storage.NewInvalidObjError."""
+    key = "/".join(filter(None, ("/registry", _storage_prefix(resource), namespace, name)))
+    prefix = f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+    return conflict(resource, name, prefix + _precondition(field, expected, actual))
+
+
+def _precondition(field: str, expected: str, actual: str) -> str:
+    return f"Precondition failed: {field} in precondition: {expected}, {field} in object meta: {actual}"
+
+
+_STORAGE_PREFIXES = {
+    "endpoints": "services/endpoints",
+    "ingresses": "ingress",
+    "nodes": "minions",
+    "replicationcontrollers": "controllers",
+    "services": "services/specs",
+}
+_GROUPS_WITH_PREFIX = ("apiextensions.k8s.io", "apiregistration.k8s.io")
+
+
+def _storage_prefix(resource: Resource[Any]) -> str:
+    """Return the prefix of a resource's keys in etcd. Source: pkg/kubeapiserver/default_storage_factory_builder.go."""
+    if type(resource) is not Resource or resource.group in _GROUPS_WITH_PREFIX:  # another type: a custom resource
+        return f"{resource.group}/{resource.plural}"
+    return _STORAGE_PREFIXES.get(resource.plural, resource.plural)
 
 
 def kind_conflict(group: str, kind: str, name: str, reason: str) -> StatusError:

@@ -166,8 +166,15 @@ class ServedVersion:
         apply_defaults(obj, self.schema)
 
     def to_storage(self, obj: JSON) -> JSON:
-        """Return an object of this version in the storage version. With a webhook: see prepare_write()."""
-        return obj if self.is_storage_version else self._converted(obj, self.storage_version)
+        """Return an object of this version in the storage version, with its defaults, which every read would set.
+
+        With a webhook: see prepare_write().
+        """
+        if self.is_storage_version:
+            return obj
+        stored = self._converted(obj, self.storage_version)
+        self.storage_version.default(stored)
+        return stored
 
     async def prepare_write(self, context: SlowWorkContext, obj: JSON) -> None:
         """Call the webhook, if there is one, for to_storage(); the last step before an object is stored.
@@ -287,7 +294,8 @@ class ServedVersion:
         """Remove the fields of a new object that only the server sets, and set its generation."""
         if self.served.has_status:
             obj.pop("status", None)
-            self.default(obj)  # the status may have a default
+            if self.is_storage_version:
+                self.default(obj)  # the status may have a default; see to_storage()
         obj["metadata"]["generation"] = 1
 
     def _validate(self, causes: ErrorList, obj: JSON) -> None:

@@ -71,7 +71,8 @@ def _check_bindable(name: str, pod: JSON, binding_metadata: JSON) -> None:
     metadata = pod["metadata"]
     for key, field in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         if binding_metadata.get(key) and binding_metadata[key] != metadata[key]:
-            raise errors.failed_precondition(PODS, name, field, binding_metadata[key], metadata[key])
+            expected, namespace = binding_metadata[key], metadata["namespace"]
+            raise errors.failed_storage_precondition(PODS, namespace, name, field, expected, metadata[key])
     reason = ""
     if "deletionTimestamp" in metadata:
         reason = f"pod {name} is being deleted, cannot be assigned to a host"

@@ -10,7 +10,6 @@ Source: apimachinery pkg/util/managedfields/scalehandler.go, pkg/registry/apps/*
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.field_access import without_managed_fields
@@ -19,7 +18,7 @@ from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo, check_names
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.handlers.writing.create_update import ObjectWriter
+from kubeloop.devcluster.handlers.writing.create_update import ObjectWriter, check_uid
 from kubeloop.devcluster.handlers.writing.patch import (
     APPLY,
     check_patch_type,
@@ -46,7 +45,6 @@ from kubeloop.devcluster.storage.store import StoredObject
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.validation.name_checks import dns_subdomain
 
 ReplicasPaths = Mapping[str, tuple[str, ...] | None]
@@ -79,20 +77,12 @@ def scaled(served: ServedResource, obj: JSON, scale: JSON) -> JSON:
         causes.append(errors.cause("FieldValueInvalid", "spec.replicas", text))
     if causes:
         raise errors.invalid("autoscaling", "Scale", name, causes)
-    if metadata_of_scale.get("uid"):
-        check_uid(served.resource, metadata_of_scale["uid"], obj, subresource="scale")
+    uid, current_uid = metadata_of_scale.get("uid"), obj["metadata"]["uid"]
+    if uid and uid != current_uid:
+        raise errors.failed_precondition(served.resource, name, "UID", uid, current_uid, subresource="scale")
     version = metadata_of_scale.get("resourceVersion") or obj["metadata"]["resourceVersion"]
     metadata = {**obj["metadata"], "resourceVersion": version}
     return {**obj, "metadata": metadata, "spec": {**obj["spec"], "replicas": replicas}}
-
-
-def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str = "") -> None:
-    """Raises StatusError 409 if the uid is not the object's."""
-    current = obj["metadata"]["uid"]
-    if uid != current:
-        raise errors.failed_precondition(
-            resource, obj["metadata"]["name"], "UID", uid, current, subresource=subresource
-        )
 
 
 # --- reading and writing ----------------------------------------------------------------------------------------------
@@ -118,8 +108,7 @@ async def update_scale(context: RequestContext, writing: ObjectWriter, before: S
     context.log_request_object(body.obj)
     check_names(info, body.obj)
     before = await _existing(info, before)
-    if uid := body.obj["metadata"].get("uid"):
-        check_uid(info.served.resource, uid, before.object)
+    check_uid(info.served.resource, body.obj["metadata"], before.object["metadata"])
     if info.served.crd_version is not None and not (parse_body(request)[0] or {}).get("apiVersion"):
         body.obj["metadata"].pop("managedFields", None)
     else:

@@ -315,11 +315,18 @@ def set_namespace(served: ServedResource, metadata: JSON, namespace: str) -> Non
     metadata["namespace"] = namespace
 
 
+def check_uid(resource: Resource[Any], metadata: JSON, before: JSON) -> None:
+    """Raise StatusError 409 if an update has another uid than the stored metadata."""
+    uid = metadata.get("uid")
+    if uid and uid != before["uid"]:
+        namespace = before.get("namespace", "")
+        raise errors.failed_storage_precondition(resource, namespace, before["name"], "UID", uid, before["uid"])
+
+
 def _check_precondition(served: ServedResource, metadata: JSON, old: JSON, *, patched: bool) -> None:
     resource, before = served.resource, old["metadata"]
-    uid = metadata.get("uid")
-    if uid and uid != before["uid"] and not patched:
-        raise errors.failed_precondition(resource, before["name"], "UID", uid, before["uid"])
+    if not patched:
+        check_uid(resource, metadata, before)
     version = metadata.get("resourceVersion")
     check_version(version)
     if not version or version == "0":

@@ -61,7 +61,7 @@ def comparable(response: ApiResponse) -> JSON:
 
 
 _INTERNALS = re.compile(
-    r' in scheme "[^"]*"|StorageError: invalid object, .*? AdditionalErrorMsg: |(?<=UID in object meta: )[0-9a-f-]{36}',
+    r' in scheme "[^"]*"|(?<=UID in object meta: )[0-9a-f-]{36}',
     re.DOTALL,
 )
 """Internals of kube-apiserver in messages: locations in its code and keys of etcd; and UIDs."""

@@ -278,7 +278,6 @@ _MASKS = tuple(
             r"((?:json parse error|error decoding YAML|json: cannot unmarshal|must be of type \w+\): yaml): ?).*?$",
             r"\1(parser)",
         ),
-        (r"StorageError: invalid object, Code: 4, Key: [^,]*, ResourceVersion: 0, AdditionalErrorMsg: ", ""),
         (r' in scheme "[^"]*"', ""),
         (r"DESCRIPTION:\n.*?(?=\n *(?:FIELDS|FIELD):|\Z)", "(prose)"),
         (r'Invalid value: "\{\\"apiVersion\\".*\}"', "Invalid value: (an object)"),

@@ -60,7 +60,6 @@ _MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)"), "(time)"),
     (re.compile(r"127\.0\.0\.1:\d+"), "(server)"),
     (re.compile(r' in scheme "[^"]*"'), ""),
-    (re.compile(r"StorageError: invalid object, .*? AdditionalErrorMsg: "), ""),
     (re.compile(r'Invalid value: "\{.*\}": ', re.DOTALL), "Invalid value: (an object): "),
     (re.compile(r"(?<=ResourceVersion in object meta: )\d+|(?<=, current: )\d+|(?<= in record \()\d+"), "(version)"),
     (re.compile(r'(?<="resourceVersion":")\d+|(?<="resourceVersion": ")\d+'), "(version)"),

@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api import errors
-from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
+from kubeloop.devcluster.api.served_resources import API_SERVICES
+from kubeloop.devcluster.api.strategy import NO_BEHAVIOUR, CustomResource
+from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, SERVICES, Resource
 
 JSON = dict[str, Any]
+NO_RULES: Any = None
+WIDGETS = CustomResource(
+    "widgets.k8s.io", "v1", "Widget", "widgets", True, dict, strategy=NO_BEHAVIOUR, rules=NO_RULES
+)  # fmt: skip
 
 
 def test_status_of_an_error():
@@ -84,3 +90,21 @@ def test_too_many_requests_sets_retry_after(seconds: int, details: JSON, headers
 )
 def test_name_in_an_admission_message(metadata: JSON, name: str):
     assert errors.name_in_message({"metadata": metadata}) == name
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "key"),
+    [
+        (PODS, "ns", "pods/ns/a"),
+        (NODES, "", "minions/a"),
+        (SERVICES, "ns", "services/specs/ns/a"),
+        (DEPLOYMENTS, "ns", "deployments/ns/a"),
+        (API_SERVICES, "", "apiregistration.k8s.io/apiservices/a"),
+        (WIDGETS, "ns", "widgets.k8s.io/widgets/ns/a"),
+    ],
+)
+def test_storage_error_names_the_key_of_kube_apiserver(resource: Resource[Any], namespace: str, key: str):
+    message = errors.failed_storage_precondition(resource, namespace, "a", "UID", "1", "2").message
+    problem = "Precondition failed: UID in precondition: 1, UID in object meta: 2"
+    expected = f"Key: /registry/{key}, ResourceVersion: 0, AdditionalErrorMsg: {problem}"
+    assert message.endswith(f"StorageError: invalid object, Code: 4, {expected}")

@@ -16,6 +16,7 @@ from kubeloop.devcluster.registry.preparation import (
     prepare_for_update,
 )
 from kubeloop.devcluster.validation.validate import write_warnings
+from support.apiserver.api_requests import InProcessApi
 from support.apiserver.served_definitions import ServedDefinitions
 from support.comparison.custom_resource_requests import definition
 
@@ -120,3 +121,26 @@ def test_field_getters_read_selectable_fields():
     assert getters is not None
     values = {name: get(gear(spec={"on": True})) for name, get in getters.items()}
     assert values == {"metadata.name": "g", "spec.on": "true", "spec.color": ""}
+
+
+async def test_write_in_another_version_gets_the_defaults_of_the_stored_one():
+    def schema(field: str) -> JSON:
+        part = {"type": "object", "default": {}, "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+        part["properties"] |= {field: {"type": "string", "default": f"default of {field}"}}
+        return {"openAPIV3Schema": {"type": "object", "properties": {"spec": part, "status": part}}}
+
+    obj = definition()
+    names = obj["spec"]["names"]["plural"]
+    obj["spec"]["versions"] = [
+        {"name": name, "served": True, "storage": name == "v1", "schema": schema(field), "subresources": {"status": {}}}
+        for name, field in (("v1", "a"), ("v2", "b"))
+    ]
+    api = InProcessApi()
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", obj)
+    path = f"/apis/{obj['spec']['group']}/v2/{names}"
+    body = {"apiVersion": f"{obj['spec']['group']}/v2", "kind": obj["spec"]["names"]["kind"], "metadata": {"name": "g"}}
+    both = {"a": "default of a", "b": "default of b"}
+    assert api.create(f"{path}?dryRun=All", body)["spec"] == both
+    created = api.create(path, body)
+    assert (created["spec"], created["status"]) == (both, {"a": "default of a"})
+    assert api.succeed("PATCH", f"{path}/g", {"spec": None})["spec"] == both

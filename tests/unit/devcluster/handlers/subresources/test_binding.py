@@ -78,8 +78,9 @@ def test_dry_run_does_not_bind():
             {},
             {"metadata": {"uid": "x"}},
             409,
-            'Operation cannot be fulfilled on pods "p": Precondition failed: UID in precondition: x, '
-            "UID in object meta: u",
+            'Operation cannot be fulfilled on pods "p": StorageError: invalid object, Code: 4, '
+            "Key: /registry/pods/ns/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
+            "UID in precondition: x, UID in object meta: u",
             id="another uid",
         ),
         pytest.param(
