@@ -113,7 +113,7 @@ def _in_version(obj: JSON | None, served: ServedResource, subresource: str) -> J
         return scale_of(obj) if crd_version is None else crd_version.scale.read(obj)
     if subresource in SUBRESOURCE_KINDS or subresource == "proxy":
         return obj
-    return from_stored(served, obj)
+    return from_stored(served, obj) if served.crd_version is None else served.crd_version.converted(obj)
 
 
 def set_connect_options(request: Request, options: JSON) -> None:

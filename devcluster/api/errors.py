@@ -122,10 +122,11 @@ def failed_precondition(
 
 
 def failed_storage_precondition(
-    resource: Resource[Any], namespace: str, name: str, field: str, expected: str, actual: str
+    resource: Resource[Any], namespace: str, name: str, field: str, expected: str, actual: str, *, dry_run: bool = False
 ) -> StatusError:
     """Return the 409 of a precondition that kube-apiserver's storage checks. Source: storage.NewInvalidObjError."""
-    key = "/".join(filter(None, ("/registry", _storage_prefix(resource), namespace, name)))
+    parts = ("" if dry_run else "/registry", _storage_prefix(resource), namespace, name)
+    key = "/".join([parts[0], *filter(None, parts[1:])])
     prefix = f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
     return conflict(resource, name, prefix + _precondition(field, expected, actual))
 

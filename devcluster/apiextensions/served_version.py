@@ -211,9 +211,21 @@ class ServedVersion:
         """
         return self._converted(obj, self)
 
+    def converted(self, obj: JSON) -> JSON:
+        """Return an object in this version as admission sees it, with fields that this version does not have.
+
+        With a webhook, raises StatusError 500 unless prepare_conversions() has converted the object.
+        """
+        api_version = self.served.resource.api_version
+        if obj["apiVersion"] == api_version:
+            return obj
+        if self._webhook is not None:
+            obj = self._webhook.converted(obj, api_version)
+        return {**obj, "apiVersion": api_version}
+
     def pruned(self, obj: JSON) -> JSON:
-        """Return an object without the fields that the schema does not have."""
-        return pruned_object(obj, self.schema)[0]
+        """Return an object without unknown fields, if it is in the stored version; else to_storage() drops them."""
+        return pruned_object(obj, self.schema)[0] if self.is_storage_version else obj
 
     def read_with_current_schema(self, obj: JSON) -> JSON:
         """Return a stored object as a server reads it after its definition changed: pruned, with new defaults."""

@@ -228,7 +228,9 @@ class Rest:
             if not target.create_on_update:
                 raise errors.not_found(resource, info.name)
             if uid := body.obj["metadata"].get("uid"):
-                raise errors.failed_storage_precondition(resource, info.namespace, info.name, "UID", uid, "")
+                raise errors.failed_storage_precondition(
+                    resource, info.namespace, info.name, "UID", uid, "", dry_run=context.dry_run
+                )
             check_version(body.obj["metadata"].get("resourceVersion"))
             if not context.dry_run:
                 body.obj["metadata"].pop("resourceVersion", None)

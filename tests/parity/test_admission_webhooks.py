@@ -637,7 +637,7 @@ def _custom_resource_scenarios(hook: AdmissionWebhook) -> list[Scenario]:
             f"custom resource {path}",
             calls,
             {"m": [hook.webhook(path, rules=[{**rule, "operations": ["CREATE", "UPDATE"]} for rule in rules("v2")])]},
-            {} if path == "/unknown" else {"v": [hook.webhook("/ok", rules=rules("v1"))]},
+            {"v": [hook.webhook("/ok", rules=rules("v1")), hook.webhook("/ok-v", rules=rules("v2"))]},
         )
         for path in ("/color", "/color-type", "/unknown")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kubeloop.devcluster.admission.webhooks.object_patches import decode_admitted
 from kubeloop.devcluster.api.served_resources import BY_KIND, ServedResource
 from kubeloop.devcluster.languages.mutation_objects import CreatedObject, to_json
 from kubeloop.devcluster.managedfields.apply import atomic_paths, merge_configuration
@@ -74,7 +75,7 @@ def apply_json_patch(served: ServedResource, obj: JSON, operations: list[Created
 def _decode_and_default(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]:
     """Return the decoded object with defaults, and its unknown fields. Raises InvalidResult."""
     try:
-        decoded, unknown = decoding.decode(served.resource, obj)
+        decoded, unknown = decode_admitted(served, obj)
     except decoding.DecodeError as error:
         raise InvalidResult(str(error)) from error
     apply_defaults(served.resource, decoded)

@@ -12,7 +12,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.serializer import decoding, patches
-from kubeloop.devcluster.serializer.conversion import from_stored, prepare_conversions, to_stored
+from kubeloop.devcluster.serializer.conversion import prepare_conversions, to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.kube.json_object import JSON
@@ -41,14 +41,23 @@ def decode_patch(patch: bytes) -> list[JSON | None]:
     return operations
 
 
+def decode_admitted(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]:
+    """Return a changed object in decoded form, and its unknown fields. Raises DecodeError.
+
+    A custom resource has its unknown fields until it is stored.
+    """
+    decoded, unknown = decoding.decode(served.resource, obj)
+    return decoded if served.crd_version is None else served.crd_version.normalize_applied(obj), unknown
+
+
 def patched_object(written: ServedResource, obj: JSON, operations: list[JSON | None]) -> tuple[JSON, bool]:
     """Return an object after a patch, with defaults, and True if the patch has changed it.
 
     written: the resource that has the object's kind. Raises StatusError 500.
     """
     try:
-        changed, _ = decoding.decode(written.resource, patches.json_patch(obj, operations))
-        before, _ = decoding.decode(written.resource, obj)
+        changed, _ = decode_admitted(written, patches.json_patch(obj, operations))
+        before, _ = decode_admitted(written, obj)
     except (patches.PatchError, decoding.DecodeError) as error:
         raise errors.internal_error(str(error)) from None
     is_changed = changed != before
@@ -63,7 +72,7 @@ async def in_request_form(requested: ServedResource, matched: ServedResource, ob
     """
     if requested.crd_version is not None:
         await prepare_conversions(requested, [obj])
-        return from_stored(requested, obj)
+        return requested.crd_version.converted(obj)
     if matched.storage_resource is None:
         return obj
     stored = to_stored(matched, obj)

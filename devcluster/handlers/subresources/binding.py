@@ -34,7 +34,7 @@ class PodBinder:
             raise errors.not_found(PODS, name)
         pod, metadata = before.object, before.object["metadata"]
         binding_metadata = binding.get("metadata", {})
-        _check_bindable(name, pod, binding_metadata)
+        _check_bindable(name, pod, binding_metadata, dry_run=dry_run)
         bound = {**pod, "spec": {**pod["spec"], "nodeName": node_name}}
         annotations = binding_metadata.get("annotations") or {}
         labels = binding_metadata.get("labels") or {}
@@ -66,13 +66,15 @@ def _node_name(binding: JSON) -> str:
     return name
 
 
-def _check_bindable(name: str, pod: JSON, binding_metadata: JSON) -> None:
+def _check_bindable(name: str, pod: JSON, binding_metadata: JSON, *, dry_run: bool) -> None:
     """Raises StatusError 409 if a precondition fails, or the pod is deleted, bound or gated."""
     metadata = pod["metadata"]
     for key, field in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         if binding_metadata.get(key) and binding_metadata[key] != metadata[key]:
             expected, namespace = binding_metadata[key], metadata["namespace"]
-            raise errors.failed_storage_precondition(PODS, namespace, name, field, expected, metadata[key])
+            raise errors.failed_storage_precondition(
+                PODS, namespace, name, field, expected, metadata[key], dry_run=dry_run
+            )
     reason = ""
     if "deletionTimestamp" in metadata:
         reason = f"pod {name} is being deleted, cannot be assigned to a host"

@@ -108,7 +108,7 @@ async def update_scale(context: RequestContext, writing: ObjectWriter, before: S
     context.log_request_object(body.obj)
     check_names(info, body.obj)
     before = await _existing(info, before)
-    check_uid(info.served.resource, body.obj["metadata"], before.object["metadata"])
+    check_uid(context, body.obj["metadata"], before.object["metadata"])
     if info.served.crd_version is not None and not (parse_body(request)[0] or {}).get("apiVersion"):
         body.obj["metadata"].pop("managedFields", None)
     else:

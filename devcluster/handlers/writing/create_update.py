@@ -133,6 +133,8 @@ class ObjectWriter:
         if is_admitted:
             await self.dynamic_admission.check(context, "CREATE", obj, None)
         if crd_version is not None:
+            if is_admitted:
+                obj = crd_version.pruned(obj)
             await crd_version.prepare_write(context, obj)
         if self._store.revision != revision:
             self.admission.check_namespace_accepts_creates(context, metadata["name"])
@@ -172,7 +174,9 @@ class ObjectWriter:
         metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
         if resource.namespaced:
             self.admission.check_namespace(namespace)
-        _check_precondition(info.served, metadata, old, patched=patched)
+        if not patched:
+            check_uid(context, metadata, old["metadata"])
+        _check_version_precondition(info.served, metadata, old)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
             track_update(served, obj, old, writer, context.now, subresource=subresource)
@@ -203,7 +207,7 @@ class ObjectWriter:
         if is_admitted:
             await self.dynamic_admission.check(context, "UPDATE", obj, old)
         if crd_version is not None:
-            if subresource == "scale":  # its path may be none of the schema
+            if is_admitted or subresource == "scale":  # its path may be none of the schema
                 obj = crd_version.pruned(obj)
             await crd_version.prepare_write(context, obj)
         table = self._store.table(resource)
@@ -315,18 +319,23 @@ def set_namespace(served: ServedResource, metadata: JSON, namespace: str) -> Non
     metadata["namespace"] = namespace
 
 
-def check_uid(resource: Resource[Any], metadata: JSON, before: JSON) -> None:
+def check_uid(context: RequestContext, metadata: JSON, before: JSON) -> None:
     """Raise StatusError 409 if an update has another uid than the stored metadata."""
     uid = metadata.get("uid")
     if uid and uid != before["uid"]:
-        namespace = before.get("namespace", "")
-        raise errors.failed_storage_precondition(resource, namespace, before["name"], "UID", uid, before["uid"])
+        raise errors.failed_storage_precondition(
+            context.info.served.resource,
+            before.get("namespace", ""),
+            before["name"],
+            "UID",
+            uid,
+            before["uid"],
+            dry_run=context.dry_run,
+        )
 
 
-def _check_precondition(served: ServedResource, metadata: JSON, old: JSON, *, patched: bool) -> None:
+def _check_version_precondition(served: ServedResource, metadata: JSON, old: JSON) -> None:
     resource, before = served.resource, old["metadata"]
-    if not patched:
-        check_uid(resource, metadata, before)
     version = metadata.get("resourceVersion")
     check_version(version)
     if not version or version == "0":

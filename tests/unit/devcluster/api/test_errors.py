@@ -108,3 +108,5 @@ def test_storage_error_names_the_key_of_kube_apiserver(resource: Resource[Any], 
     problem = "Precondition failed: UID in precondition: 1, UID in object meta: 2"
     expected = f"Key: /registry/{key}, ResourceVersion: 0, AdditionalErrorMsg: {problem}"
     assert message.endswith(f"StorageError: invalid object, Code: 4, {expected}")
+    dry_run = errors.failed_storage_precondition(resource, namespace, "a", "UID", "1", "2", dry_run=True).message
+    assert dry_run == message.replace("Key: /registry/", "Key: /")

@@ -327,6 +327,33 @@ async def test_request_sees_changes_made_while_it_waited(api: InProcessApi, hook
     assert len(hook.reviews) == 2  # the request was handled again
 
 
+async def test_unknown_fields_of_custom_resources_are_dropped_when_stored(api: InProcessApi, hook: AdmissionWebhook):
+    hook.answers["/unknown"] = patch({"op": "add", "path": "/spec/unknown", "value": "x"})
+    spec = {"type": "object", "properties": {"a": {"type": "string"}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    versions = [{"name": name, "served": True, "storage": name == "v1", "schema": schema} for name in ("v1", "v2")]
+    names = {"plural": "widgets", "kind": "Widget"}
+    definition = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions}
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api.create(path, {"metadata": {"name": "widgets.example.com"}, "spec": definition})
+
+    def webhook(path: str, version: str) -> JSON:
+        rule = {"apiGroups": ["example.com"], "apiVersions": [version], "resources": ["*"], "operations": ["*"]}
+        return hook.webhook(path, rules=[rule])
+
+    await configure(api, "mutating", webhook("/unknown", "v1"), webhook("/second", "v2"))
+    await configure(api, "validating", webhook("/third", "v1"))
+    for version in ("v1", "v2"):
+        hook.reviews.clear()
+        path = f"/apis/example.com/{version}/namespaces/default/widgets"
+        body = {"apiVersion": f"example.com/{version}", "kind": "Widget", "metadata": {"name": version}, "spec": {}}
+        assert (await api.handle("POST", path, body))[1]["spec"] == {}
+        reviewed = [review["request"]["object"]["spec"] for _, review in hook.reviews]
+        assert reviewed == [{}, {"unknown": "x"}, {"unknown": "x"}]
+        status, patched = await api.handle("PATCH", f"{path}/{version}", {"spec": {"a": "b"}})
+        assert (status, patched["spec"]) == (200, {"a": "b"})
+
+
 async def test_disabled_plugins_call_no_webhooks(hook: AdmissionWebhook):
     plugins = WITHOUT_ACCOUNTS - {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"}
     api = InProcessApi(settings=ServingSettings(admission=PluginSettings(plugins)))
