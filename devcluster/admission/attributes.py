@@ -17,6 +17,7 @@ from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_KIND, BY_PATH, ServedResource
 from kubeloop.devcluster.api.subresources import SUBRESOURCE_KINDS, subresource_kind
 from kubeloop.devcluster.registry.scale import SCALE, scale_of
+from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.conversion import from_stored, prepare_conversions
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, Resource
@@ -114,6 +115,15 @@ def _in_version(obj: JSON | None, served: ServedResource, subresource: str) -> J
     if subresource in SUBRESOURCE_KINDS or subresource == "proxy":
         return obj
     return from_stored(served, obj) if served.crd_version is None else served.crd_version.converted(obj)
+
+
+def decode_admitted(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]:
+    """Return a changed object in decoded form, and its unknown fields. Raises DecodeError.
+
+    A custom resource has its unknown fields until it is stored.
+    """
+    decoded, unknown = decoding.decode(served.resource, obj)
+    return decoded if served.crd_version is None else served.crd_version.normalize_applied(obj), unknown
 
 
 def set_connect_options(request: Request, options: JSON) -> None:

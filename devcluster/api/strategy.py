@@ -117,6 +117,9 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     authorize_write: Callable[[Any, RequestContext, JSON, JSON | None], None] | None = None
     """Raises StatusError 403 unless the user may write what the object grants; first argument: the ObjectStore."""
+    check_access: Callable[[Any, RequestContext, JSON, JSON | None, list[JSON]], list[JSON]] | None = None
+    """Returns the causes against a write with those of permissions that its fields need; first argument: the
+    AdmissionChain; last one: the causes of validation."""
 
     # --- validation
 

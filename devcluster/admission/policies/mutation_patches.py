@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.admission.webhooks.object_patches import decode_admitted
+from kubeloop.devcluster.admission.attributes import decode_admitted
 from kubeloop.devcluster.api.served_resources import BY_KIND, ServedResource
 from kubeloop.devcluster.languages.mutation_objects import CreatedObject, to_json
 from kubeloop.devcluster.managedfields.apply import atomic_paths, merge_configuration

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.admission.attributes import decode_admitted
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.serializer import decoding, patches
@@ -39,15 +40,6 @@ def decode_patch(patch: bytes) -> list[JSON | None]:
             kind = decoding.json_kind(operation)
             raise UndecodablePatch(f"json: cannot unmarshal {kind} into Go value of type jsonpatch.Operation")
     return operations
-
-
-def decode_admitted(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]:
-    """Return a changed object in decoded form, and its unknown fields. Raises DecodeError.
-
-    A custom resource has its unknown fields until it is stored.
-    """
-    decoded, unknown = decoding.decode(served.resource, obj)
-    return decoded if served.crd_version is None else served.crd_version.normalize_applied(obj), unknown
 
 
 def patched_object(written: ServedResource, obj: JSON, operations: list[JSON | None]) -> tuple[JSON, bool]:

@@ -249,6 +249,8 @@ class ObjectWriter:
             rule_causes, warnings = await served.crd_version.check_rules(context, obj, old, causes)
             causes = [*causes, *rule_causes]
             context.request.warnings += () if causes else warnings
+        if strategy.check_access is not None:
+            causes = strategy.check_access(self.admission, context, obj, old, causes)
         if causes:
             raise _invalid(served.resource, obj, old, causes)
 

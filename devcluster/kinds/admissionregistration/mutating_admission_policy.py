@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.admissionregistration.parameter_access import check_param_kind
 from kubeloop.devcluster.kinds.admissionregistration.policies import (
     MUTABLE_OPERATIONS,
     Expressions,
@@ -81,6 +82,7 @@ STRATEGY = Strategy(
     default=default_policy,
     validate=validate_mutating_policy,
     validate_update=validate_mutating_policy,
+    check_access=check_param_kind,
     core_finalizers=False,
     update_steps="ws",
     warnings=static_name_warnings,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from kubeloop.devcluster.api.served_resources import MUTATING_ADMISSION_POLICIES
 from kubeloop.devcluster.api.strategy import Strategy, update_as_create
+from kubeloop.devcluster.kinds.admissionregistration.parameter_access import check_param_ref
 from kubeloop.devcluster.kinds.admissionregistration.policies import (
     MUTABLE_OPERATIONS,
     default_binding,
@@ -24,6 +28,12 @@ STRATEGY = Strategy(
     default=default_binding,
     validate=validate_mutating_binding,
     validate_update=update_as_create(validate_mutating_binding),
+    check_access=partial(
+        check_param_ref,
+        MUTATING_ADMISSION_POLICIES,
+        # Kubernetes' message, which names user and verb in each other's place
+        refusal='user {verb} does not have "{user}" permission on the object referenced by paramRef',
+    ),
     core_finalizers=False,
     update_steps="ws",
     warnings=static_name_warnings,

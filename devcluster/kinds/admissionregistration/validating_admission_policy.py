@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kubeloop.devcluster.api.strategy import Strategy
+from kubeloop.devcluster.kinds.admissionregistration.parameter_access import check_param_kind
 from kubeloop.devcluster.kinds.admissionregistration.policies import (
     NOT_SPECIFIED,
     Expressions,
@@ -105,6 +106,7 @@ STRATEGY = Strategy(
     validate=validate_validating_policy,
     validate_update=validate_validating_policy,
     validate_subresources={"status": validate_validating_policy_status_update},
+    check_access=check_param_kind,
     core_finalizers=False,
     update_steps="ws",
     subresource_steps="s",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from kubeloop.devcluster.api.served_resources import VALIDATING_ADMISSION_POLICIES
 from kubeloop.devcluster.api.strategy import Strategy, update_as_create
+from kubeloop.devcluster.kinds.admissionregistration.parameter_access import check_param_ref
 from kubeloop.devcluster.kinds.admissionregistration.policies import (
     default_binding,
     param_ref,
@@ -37,6 +41,7 @@ STRATEGY = Strategy(
     default=default_binding,
     validate=validate_validating_binding,
     validate_update=update_as_create(validate_validating_binding),
+    check_access=partial(check_param_ref, VALIDATING_ADMISSION_POLICIES, error_prefix="failed to authorize request: "),
     core_finalizers=False,
     update_steps="ws",
     warnings=static_name_warnings,

@@ -13,6 +13,7 @@ from kubeloop.devcluster.admission import device_admin_access
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.strategy import Strategy, Write
+from kubeloop.devcluster.kinds.resource.claim_status_access import check_binding, check_devices
 from kubeloop.devcluster.kinds.resource.common import (
     Validator,
     name_of,
@@ -33,7 +34,6 @@ from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network
 from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import RESOURCE_CLAIMS
 from kubeloop.kube.selectors.device_selectors import DeviceSelectorError, compile_device_selector
 from kubeloop.kube.validation.field_errors import quoted
 from kubeloop.kube.validation.name_checks import dns_subdomain
@@ -357,13 +357,20 @@ def _prepare_status(claim: JSON, old: JSON, _write: Write) -> None:
     _drop_deallocated_devices(claim["status"], old.get("status") or {})
 
 
-def _check_create(chain: AdmissionChain, _context: RequestContext, claim: JSON) -> None:
-    device_admin_access.check_requests(chain.store, RESOURCE_CLAIMS, claim, claim["spec"])
-
-
-def _check_update(chain: AdmissionChain, context: RequestContext, claim: JSON, old: JSON) -> None:
-    if context.info.subresource == "status":
-        device_admin_access.check_allocation(chain.store, RESOURCE_CLAIMS, claim, old)
+def _check_access(
+    chain: AdmissionChain, context: RequestContext, claim: JSON, old: JSON | None, causes: list[JSON]
+) -> list[JSON]:
+    if old is None:
+        return [*device_admin_access.check_requests(chain.store, claim, claim["spec"]), *causes]
+    if context.info.subresource != "status":
+        return causes
+    access = device_admin_access.check_allocation(chain.store, claim, old)
+    if chain.gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
+        status, old_status = claim.get("status") or {}, old.get("status") or {}
+        access += check_binding(context, status, old_status)
+        if status.get("allocation") is not None and chain.gates.enabled("DRAResourceClaimDeviceStatus"):
+            access += check_devices(context, status, old_status)
+    return [*access, *causes]
 
 
 def _is_charged(_claim: JSON, _old: JSON, subresource: str) -> bool:
@@ -394,8 +401,7 @@ STRATEGY = Strategy(
     ),
     validate_subresources={"status": validate_resource_claim_status_update},
     update_steps="wus",
-    check_create=_check_create,
-    check_update=_check_update,
+    check_access=_check_access,
     is_charged=_is_charged,
     counts_devices=True,
     cells=row(_state, AGE),

@@ -15,7 +15,6 @@ from kubeloop.devcluster.printers.columns import AGE, row
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_template_metadata
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import RESOURCE_CLAIM_TEMPLATES
 
 
 def validate_resource_claim_template(errors: ErrorList, obj: JSON) -> None:
@@ -28,8 +27,12 @@ def _default(obj: JSON) -> None:
     default_device_requests(obj.get("spec") or {})
 
 
-def _check_create(chain: AdmissionChain, _context: RequestContext, template: JSON) -> None:
-    device_admin_access.check_requests(chain.store, RESOURCE_CLAIM_TEMPLATES, template, template["spec"]["spec"])
+def _check_access(
+    chain: AdmissionChain, _context: RequestContext, template: JSON, old: JSON | None, causes: list[JSON]
+) -> list[JSON]:
+    if old is not None:
+        return causes
+    return [*device_admin_access.check_requests(chain.store, template, template["spec"]["spec"]), *causes]
 
 
 STRATEGY = Strategy(
@@ -40,6 +43,6 @@ STRATEGY = Strategy(
         validate_resource_claim_template, ("spec", "resource/v1.ResourceClaimTemplateSpec")
     ),
     update_steps="wsu",
-    check_create=_check_create,
+    check_access=_check_access,
     cells=row(AGE),
 )

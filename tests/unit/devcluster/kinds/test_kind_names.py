@@ -38,6 +38,7 @@ EXCEPTIONS = {
 }
 """Modules that may compare names of kinds, with the reason."""
 TABLES = {
+    "api/errors.py": "keys in etcd, which messages contain",
     "admission/optional/node_restriction.py": "the rules of a node for each kind",
     "api/served_resources.py": "declarations",
     "serializer/request_bodies.py": "kinds of API versions that are no longer served",
