@@ -79,11 +79,11 @@ def _device_id(device: JSON) -> tuple[str, ...]:
 
 def _node_of(allocation: JSON) -> str:
     """Return the name of the only node at which the devices are, "" if there may be more."""
-    terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
+    terms: list[JSON] = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if len(terms) != 1 or terms[0].get("matchExpressions") or len(terms[0].get("matchFields") or ()) != 1:
         return ""
     field = terms[0]["matchFields"][0]
-    values = field.get("values") or ()
+    values: list[str] = field.get("values") or []
     if (field["key"], field["operator"]) != ("metadata.name", "In") or len(values) != 1:
         return ""
     return str(values[0])
@@ -91,5 +91,5 @@ def _node_of(allocation: JSON) -> str:
 
 def _is_on_node(user: JSON, node: str) -> bool:
     """Return True for a ServiceAccount with a token that is bound to a pod on this node."""
-    names = (user.get("extra") or {}).get(_NODE_NAME) or ()
-    return bool(node) and [*names] == [node] and not dns_subdomain(node) and split_account(user["username"]) is not None
+    names: list[str] = (user.get("extra") or {}).get(_NODE_NAME) or []
+    return bool(node) and names == [node] and not dns_subdomain(node) and split_account(user["username"]) is not None
