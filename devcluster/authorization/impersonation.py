@@ -8,15 +8,23 @@ request of a user is tried first. Source: apiserver pkg/endpoints/filters/impers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from urllib.parse import unquote
 
 import msgspec
 from msgspec.structs import replace
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.authorizer import PRIVILEGED_GROUP, AccessAttributes, RequestAuthorizer, forbidden
+from kubeloop.devcluster.api.authorizer import (
+    PRIVILEGED_GROUP,
+    AccessAttributes,
+    AuthorizationDecision,
+    RequestAuthorizer,
+    forbidden,
+)
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.authorization.access_attributes import access_attributes
+from kubeloop.devcluster.authorization.access_metrics import AccessMetrics
 from kubeloop.devcluster.authorization.users import NODES_GROUP, account_groups, node_in, split_account
 from kubeloop.devcluster.validation.common.error_list import ErrorList, validate_domain_prefixed_path
 from kubeloop.kube.json_object import JSON
@@ -64,10 +72,16 @@ _MODES: dict[str, Callable[[ImpersonatedUser, JSON], bool]] = {
 
 
 class Impersonation:
-    """Decides which user a request counts as. constrained: try the modes of constrained impersonation, too."""
+    """Decides which user a request counts as. constrained: try the modes of constrained impersonation, too, and count.
 
-    def __init__(self, authorizer: RequestAuthorizer, *, constrained: bool = True) -> None:
+    metrics: of the server.
+    """
+
+    def __init__(
+        self, authorizer: RequestAuthorizer, *, constrained: bool = True, metrics: AccessMetrics | None = None
+    ) -> None:
         self._authorizer = authorizer
+        self._metrics = (metrics or AccessMetrics()) if constrained else AccessMetrics()
         self._modes = [*_MODES] if constrained else [_ORIGINAL]
         self._last_modes: dict[str, str] = {}
 
@@ -80,6 +94,17 @@ class Impersonation:
         user = _named_user(request.headers)
         if user is None:
             return request.user
+        began = perf_counter()
+        try:
+            mode, info = self._user(request, user)
+        except errors.StatusError:
+            self._metrics.impersonations.observe(("", "denied"), perf_counter() - began)
+            raise
+        self._metrics.impersonations.observe((mode or "legacy", "allowed"), perf_counter() - began)
+        return info
+
+    def _user(self, request: Request, user: ImpersonatedUser) -> tuple[str, JSON]:
+        """Return the mode that allows impersonation, and the UserInfo. Raises StatusError 403."""
         attributes = access_attributes(request)
         requester = attributes.user["username"]
         last = self._last_modes.get(requester)
@@ -98,7 +123,7 @@ class Impersonation:
             if request.audit is not None:
                 request.audit.impersonated_user = info
                 request.audit.impersonation_constraint = f"impersonate:{mode}" if mode else ""
-            return info
+            return mode, info
         assert first_refusal is not None, "the original mode applies to all users"
         raise first_refusal
 
@@ -153,10 +178,18 @@ class Impersonation:
                 self._require(replace(attributes, subresource=key, name=value))
 
     def _allows(self, attributes: AccessAttributes) -> bool:
-        return self._authorizer.authorize(attributes).allowed
+        return self._decision(attributes).allowed
+
+    def _decision(self, attributes: AccessAttributes) -> AuthorizationDecision:
+        began = perf_counter()
+        decision = self._authorizer.authorize(attributes)
+        mode = [*attributes.verb.split(":"), "legacy"][1]  # impersonate, impersonate:MODE, impersonate-on:MODE:VERB
+        labels = (mode, "allowed" if decision.allowed else "denied")
+        self._metrics.impersonation_checks.observe(labels, perf_counter() - began)
+        return decision
 
     def _require(self, attributes: AccessAttributes) -> None:
-        decision = self._authorizer.authorize(attributes)
+        decision = self._decision(attributes)
         if not decision.allowed:
             raise forbidden(attributes, decision.reason)
 

@@ -15,6 +15,7 @@ from kubeloop.devcluster.api.authorizer import (
     RequestAuthorizer,
     is_privileged,
 )
+from kubeloop.devcluster.authorization.access_metrics import AccessMetrics
 from kubeloop.devcluster.authorization.mode_names import ALWAYS_ALLOW
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
@@ -40,6 +41,7 @@ class AuthorizationChain:
 
     def __init__(self, store: ObjectStore, modes: Sequence[str], node_rules: Callable[[], Sequence[JSON]]) -> None:
         self.modes = tuple(modes)
+        self.metrics = AccessMetrics()
         self._store = store
         self._node_rules = node_rules
 
@@ -65,9 +67,10 @@ class AuthorizationChain:
         if is_privileged(attributes.user):
             return AuthorizationDecision(True)
         reasons = []
-        for authorizer in self._authorizers:
+        for mode, authorizer in zip(self.modes, self._authorizers, strict=True):
             decision = authorizer.authorize(attributes)
             if decision.allowed:
+                self.metrics.allowed_by(mode)
                 return decision
             if decision.reason:
                 reasons.append(decision.reason)

@@ -492,12 +492,15 @@ class ApiServer:
         from kubeloop.devcluster.authorization.impersonation import Impersonation
 
         constrained = self.feature_gates.enabled("ConstrainedImpersonation")
-        return Impersonation(self._authorization, constrained=constrained)
+        return Impersonation(self._authorization, constrained=constrained, metrics=self._authorization.metrics)
 
     def _authorize(self, request: Request) -> str:
         """Return the reason for which the user may send a request. Raises StatusError 403."""
+        began = perf_counter()
         attributes = access_attributes(request)
         decision = self._authorization.authorize(attributes)
+        result = "allowed" if decision.allowed else "no-opinion"
+        self._authorization.metrics.requests.observe((result,), perf_counter() - began)
         if not decision.allowed:
             if request.audit is not None:
                 _note_decision(request.audit, "forbid", decision.reason)
@@ -515,7 +518,8 @@ class ApiServer:
             gates, seats = self.feature_gates, self._flow_control.nominal_seats()
             watched = self._rest.reader.watched()
             webhooks = self._dynamic_admission.webhook_metrics
-            return metrics_response(request, self._metrics, self.store, webhooks, watched, gates, began, seats)
+            access = self._authorization.metrics
+            return metrics_response(request, self._metrics, self.store, webhooks, access, watched, gates, began, seats)
         if (document := self._documents.response(request)) is not None:
             return document
         response = health_paths.openid(request, self.token_key) or health_paths.health(request)

@@ -19,6 +19,7 @@ from kubeloop.devcluster.admission.webhooks.webhook_metrics import WebhookMetric
 from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.authorization.access_metrics import AccessMetrics, Durations
 from kubeloop.devcluster.server.health_paths import HEALTH
 from kubeloop.devcluster.server.metrics import BYTES, SECONDS, Labels, RequestMetrics, Series
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -33,6 +34,7 @@ def metrics_response(
     metrics: RequestMetrics,
     store: ObjectStore,
     webhooks: WebhookMetrics,
+    access: AccessMetrics,
     watched: Iterable[RequestInfo],
     gates: FeatureGates,
     began: float,
@@ -41,7 +43,7 @@ def metrics_response(
     """Return /metrics or /metrics/slis; DELETE resets them.
 
     watched: targets of open watches. began: start of the server in seconds since the epoch.
-    webhooks: calls of admission webhooks.
+    webhooks: calls of admission webhooks. access: decisions of authorizers.
     seats: nominal seats of the priority levels.
     """
     slis = request.path.rstrip("/").endswith("slis")
@@ -49,8 +51,9 @@ def metrics_response(
         if not slis:
             metrics.reset()
             webhooks.reset()
+            access.reset()
         return text_response(200, "metrics reset\n")
-    families = (_health(),) if slis else _families(metrics, store, webhooks, watched, gates, seats)
+    families = (_health(),) if slis else _families(metrics, store, webhooks, access, watched, gates, seats)
     return Response(200, _text(families), _CONTENT_TYPE, [("Process-Start-Time-Unix", str(int(began)))])
 
 
@@ -76,6 +79,7 @@ def _families(
     metrics: RequestMetrics,
     store: ObjectStore,
     webhooks: WebhookMetrics,
+    access: AccessMetrics,
     watched: Iterable[RequestInfo],
     gates: FeatureGates,
     seats: dict[str, int],
@@ -96,6 +100,7 @@ def _families(
     attempts.add_sample(attempts.name, {"result": "failure"}, metrics.unauthenticated)
     attempts.add_sample(attempts.name, {"result": "success"}, metrics.answered - metrics.unauthenticated)
     yield attempts
+    yield from _access(metrics, access)
     yield _health()
     yield _features(gates)
     yield from ProcessCollector(registry=None).collect()
@@ -172,18 +177,50 @@ def _webhook_calls(webhooks: WebhookMetrics) -> Iterator[Metric]:
         ("webhook_admission_duration_seconds", (*_CALL_LABELS, "rejected"), webhooks.durations),
         ("match_condition_evaluation_seconds", _CONDITION_LABELS, webhooks.condition_durations),
     ):
-        histogram = HistogramMetricFamily(
-            f"apiserver_admission_{name}", "Seconds of admission webhooks.", labels=labels
-        )
-        for values, buckets in durations.buckets.items():
-            histogram.add_metric(values, _buckets(durations.limits, buckets), durations.seconds[values])
-        if durations.buckets:
-            yield histogram
+        yield from _histogram(f"apiserver_admission_{name}", labels, durations, "Seconds of admission webhooks.")
 
 
-def _counter(name: str, labels: tuple[str, ...], counts: Counter[tuple[str, ...]]) -> Iterator[Metric]:
-    """Yield a counter of admission webhooks, unless nothing was counted."""
-    help_text = "Calls of admission webhooks by their results."
+def _access(metrics: RequestMetrics, access: AccessMetrics) -> Iterator[Metric]:
+    """Yield the families of authorization and impersonation."""
+    requests, denied = access.requests, access.impersonations.count(("", "denied"))
+    refused, observed = (requests.count((result,)) for result in ("no-opinion", "allowed"))
+    allowed = max(observed, metrics.answered - metrics.unauthenticated - denied - refused)
+    attempts = Counter({("allowed",): allowed, ("no-opinion",): refused})
+    yield from _counter("authorization_attempts_total", ("result",), +attempts, "Authorization of requests by result.")
+    buckets = {labels: [*counts] for labels, counts in requests.buckets.items()}
+    if allowed:  # members of system:masters are not observed
+        buckets.setdefault(("allowed",), [0] * (len(requests.limits) + 1))[0] += allowed - observed
+    durations = Durations(requests.limits, buckets, requests.seconds)
+    yield from _histogram("authorization_duration_seconds", ("result",), durations, "Seconds of authorization.")
+    decisions = Counter({(*labels, "allowed"): count for labels, count in access.decisions.items()})
+    help_text = "Decisions by authorizer."
+    yield from _counter("apiserver_authorization_decisions_total", ("type", "name", "decision"), decisions, help_text)
+    for name, observations in (
+        ("attempts", access.impersonations),
+        ("authorization_attempts", access.impersonation_checks),
+    ):
+        counts = Counter({labels: sum(buckets) for labels, buckets in observations.buckets.items()})
+        prefix, labels, help_text = f"apiserver_impersonation_{name}", ("mode", "decision"), "Impersonation by mode."
+        yield from _counter(f"{prefix}_total", labels, counts, help_text)
+        yield from _histogram(f"{prefix}_duration_seconds", labels, observations, help_text)
+
+
+def _histogram(name: str, labels: tuple[str, ...], durations: Durations, help_text: str) -> Iterator[Metric]:
+    """Yield a histogram, unless nothing was observed."""
+    family = HistogramMetricFamily(name, help_text, labels=labels)
+    for values, buckets in durations.buckets.items():
+        family.add_metric(values, _buckets(durations.limits, buckets), durations.seconds[values])
+    if durations.buckets:
+        yield family
+
+
+def _counter(
+    name: str,
+    labels: tuple[str, ...],
+    counts: Counter[tuple[str, ...]],
+    help_text: str = "Calls of admission webhooks by their results.",
+) -> Iterator[Metric]:
+    """Yield a counter, unless nothing was counted."""
     is_total = name.endswith("_total")
     family = Metric(name.removesuffix("_total"), help_text, "counter" if is_total else "unknown")
     for values, count in counts.items():

@@ -5,29 +5,13 @@ Source: apiserver pkg/admission/metrics/metrics.go.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 
-import msgspec
+from kubeloop.devcluster.authorization.access_metrics import Durations, Labels
 
 CALL_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
 CONDITION_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25)
 _MAX_CODE = 600
-
-Labels = tuple[str, ...]
-
-
-class Durations(msgspec.Struct):
-    """A histogram by labels. limits: upper limits of its buckets in seconds."""
-
-    limits: tuple[float, ...]
-    buckets: dict[Labels, list[int]] = msgspec.field(default_factory=dict)
-    seconds: Counter[Labels] = msgspec.field(default_factory=Counter)
-
-    def observe(self, labels: Labels, seconds: float) -> None:
-        counts = self.buckets.setdefault(labels, [0] * (len(self.limits) + 1))
-        counts[bisect_left(self.limits, seconds)] += 1
-        self.seconds[labels] += seconds  # type: ignore[assignment]
 
 
 class WebhookMetrics:

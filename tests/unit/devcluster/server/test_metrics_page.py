@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubeloop.devcluster.admission.webhooks.webhook_metrics import WebhookMetrics
+from kubeloop.devcluster.authorization.access_metrics import AccessMetrics
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.server.metrics import RequestMetrics
 from kubeloop.devcluster.server.metrics_page import metrics_response
@@ -17,6 +18,7 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from support.apiserver.api_requests import InProcessApi, request
 from support.apiserver.apiserver_metrics import labels, samples
+from support.objects.role_bindings import CLUSTER_BINDINGS, CLUSTER_ROLES, binding, role
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -117,6 +119,40 @@ async def test_failed_authentication_is_counted():
     assert api("GET", "/metrics")[0] == 403
 
 
+async def test_authorization_and_impersonation_are_counted():
+    api = InProcessApi()
+    api.create(CLUSTER_ROLES, role("pods", {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}))
+    api.create(CLUSTER_BINDINGS, binding("pods", "pods", "alice"))
+    for path in ("/api/v1/pods", "/api/v1/pods", "/api/v1/secrets"):
+        api("GET", path, impersonate_user="alice")
+    settings = {"impersonate_user": "alice", "impersonate_group": "system:masters"}
+    api("GET", "/api/v1/pods", **settings)
+    api("GET", "/api/v1/pods", authorization="Bearer unknown")  # 401
+    values = samples(api)
+    assert values['authorization_attempts_total{result="allowed"}'] == 5  # two creates, two lists, one of masters
+    assert values['authorization_attempts_total{result="no-opinion"}'] == 1
+    assert values['authorization_duration_seconds_count{result="allowed"}'] == 5
+    decisions = 'apiserver_authorization_decisions_total{decision="allowed",name="rbac",type="RBAC"}'
+    assert values[decisions] == 2
+    mode = 'decision="allowed",mode="user-info"'
+    assert values[f"apiserver_impersonation_attempts_total{{{mode}}}"] == 3
+    assert values['apiserver_impersonation_attempts_total{decision="allowed",mode="legacy"}'] == 1
+    assert values[f"apiserver_impersonation_authorization_attempts_total{{{mode}}}"] > 3
+    assert values[f"apiserver_impersonation_attempts_duration_seconds_count{{{mode}}}"] == 3
+    api("DELETE", "/metrics")
+    assert decisions not in samples(api)
+
+
+async def test_refused_impersonation_is_no_authorization():
+    api = InProcessApi(
+        token="right", settings=ServingSettings(static_tokens={"alices": {"username": "alice", "groups": []}})
+    )
+    assert api("GET", "/api/v1/pods", authorization="Bearer alices", impersonate_user="bob")[0] == 403
+    text = api("GET", "/metrics", authorization="Bearer right")[1]
+    assert 'apiserver_impersonation_attempts_total{decision="denied",mode=""} 1.0' in text
+    assert "no-opinion" not in text
+
+
 def test_slis_page_has_health_checks_only():
     store = ObjectStore(seconds=lambda: 0.0)
     response = metrics_response(
@@ -124,6 +160,7 @@ def test_slis_page_has_health_checks_only():
         RequestMetrics(),
         store,
         WebhookMetrics(),
+        AccessMetrics(),
         (),
         DEFAULT_FEATURE_GATES,
         began=12.5,
