@@ -185,14 +185,16 @@ def _access(metrics: RequestMetrics, access: AccessMetrics) -> Iterator[Metric]:
     requests, denied = access.requests, access.impersonations.count(("", "denied"))
     refused, observed = (requests.count((result,)) for result in ("no-opinion", "allowed"))
     allowed = max(observed, metrics.answered - metrics.unauthenticated - denied - refused)
-    attempts = Counter({("allowed",): allowed, ("no-opinion",): refused})
+    attempts: Counter[tuple[str, ...]] = Counter({("allowed",): allowed, ("no-opinion",): refused})
     yield from _counter("authorization_attempts_total", ("result",), +attempts, "Authorization of requests by result.")
     buckets = {labels: [*counts] for labels, counts in requests.buckets.items()}
     if allowed:  # members of system:masters are not observed
         buckets.setdefault(("allowed",), [0] * (len(requests.limits) + 1))[0] += allowed - observed
     durations = Durations(requests.limits, buckets, requests.seconds)
     yield from _histogram("authorization_duration_seconds", ("result",), durations, "Seconds of authorization.")
-    decisions = Counter({(*labels, "allowed"): count for labels, count in access.decisions.items()})
+    decisions: Counter[tuple[str, ...]] = Counter(
+        {(*labels, "allowed"): count for labels, count in access.decisions.items()}
+    )
     help_text = "Decisions by authorizer."
     yield from _counter("apiserver_authorization_decisions_total", ("type", "name", "decision"), decisions, help_text)
     for name, observations in (

@@ -45,6 +45,8 @@ async def test_families_have_the_types_of_kube_apiserver(api: InProcessApi):
         "apiserver_response_sizes": "histogram",
         "apiserver_storage_objects": "gauge",
         "authentication_attempts": "counter",
+        "authorization_attempts_total": "counter",
+        "authorization_duration_seconds": "histogram",
         "kubernetes_feature_enabled": "gauge",
         "kubernetes_healthcheck": "gauge",
     }
