@@ -16,7 +16,7 @@ class AuditRecord:
     logs_objects: the level is Request or RequestResponse. omits_managed_fields: of request and response objects.
     object_reference: as in the event; empty for requests for no resource. impersonated_user: a UserInfo.
     impersonation_constraint: the verb that permitted the impersonation, "" for the verb impersonate. panic: message of
-    an unexpected exception in a handler, "" for none.
+    an unexpected exception in a handler, "" for none. latencies: seconds in the layers of the server.
     """
 
     audit_id: str
@@ -28,10 +28,16 @@ class AuditRecord:
     impersonated_user: JSON | None = None
     impersonation_constraint: str = ""
     panic: str = ""
+    latencies: dict[str, float] = field(default_factory=dict)
 
     def annotate(self, key: str, value: str) -> None:
         """Set an annotation of the events; the first value of a key remains, as in kube-apiserver."""
         self.annotations.setdefault(key, value)
+
+    def note_latency(self, layer: str, seconds: float) -> None:
+        """Add to the time in a layer: of validating webhooks, which are called together, the longest call counts."""
+        before = self.latencies.get(layer, 0.0)
+        self.latencies[layer] = max(before, seconds) if layer == "validating-webhook" else before + seconds
 
     def log_request_object(self, obj: JSON) -> None:
         """Log a decoded and defaulted body; the object reference gets what only the body has."""

@@ -40,7 +40,8 @@ class Request:
     warnings: Warning headers of the response, in case of success and failure. user: the authenticated user as UserInfo,
     once known. route: the requested resource, once known. certificates: those of the client, in DER, its own first, not
     yet verified; () without TLS. target: path and query as they were sent. client_address: of the connection, "" if
-    there is none. audit: reports to the audit log, None if it does not log the request.
+    there is none. audit: reports to the audit log, None if it does not log the request. annotations: of its events, set
+    before the log knows whether it does.
     """
 
     method: str
@@ -55,6 +56,7 @@ class Request:
     target: str = ""
     client_address: str = ""
     audit: AuditRecord | None = None
+    annotations: dict[str, str] | None = None
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:
@@ -71,6 +73,13 @@ class Request:
             body=body,
             target=target,
         )
+
+    def annotate(self, key: str, value: str) -> None:
+        """Set an annotation of the request's audit events; the first value of a key remains."""
+        if self.audit is not None:
+            self.audit.annotate(key, value)
+        else:
+            self.annotations = {key: value, **(self.annotations or {})}
 
     @property
     def wants_websocket(self) -> bool:

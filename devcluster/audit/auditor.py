@@ -17,10 +17,13 @@ from kubeloop.devcluster.audit.policy import AuditPolicy, PolicyRule, Stage
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.kube.clock import Clock, rfc3339_micro
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.values.durations import duration_text
+from kubeloop.kube.values.times import seconds_between
 
 log = logging.getLogger(__name__)
 
 _MAX_USER_AGENT = 1024
+_SLOW_SECONDS = 0.5
 _STREAMS = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _STATUS_FIELDS = ("status", "message", "reason", "details", "code")
 
@@ -38,6 +41,7 @@ class Auditor:
         """Log that an authenticated request is received, and give it an AuditRecord, if the policy selects it."""
         event = self._event(request, user, audit_id)
         if event is not None:
+            event.annotations |= request.annotations or {}
             request.audit = event
             event.log_stage("RequestReceived")
 
@@ -54,6 +58,12 @@ class Auditor:
             return
         if event.is_long_running:
             event.log_stage("ResponseStarted")
+        if (
+            request.route is not None
+            and request.route.served.deprecated
+            and event.annotations.get("authorization.k8s.io/decision") != "forbid"
+        ):
+            event.annotate("k8s.io/deprecated", "true")
         if response.upgrade is not None:
             response.upgrade = event.logging_end_of_upgrade(response.upgrade)
         elif isinstance(response.body, bytes):
@@ -65,6 +75,7 @@ class Auditor:
         """Log a request that was refused before or by its authentication."""
         event = self._event(request, {}, audit_id)
         if event is not None:
+            event.annotations |= request.annotations or {}
             event.log_response(request, response)
             event.log_stage("ResponseStarted")
 
@@ -101,7 +112,8 @@ class _Event(AuditRecord):
         self._omits_stage: Callable[[Stage], bool] = lambda stage: policy.omits_stage(rule, stage)
         self._clock = clock
         self._write = write
-        self._received = rfc3339_micro(clock.now())
+        self._began = clock.now()
+        self._received = rfc3339_micro(self._began)
         self._response_object = b""
         self.status: JSON | None = None
         self.is_long_running = attributes.verb in ("watch", "proxy") or attributes.subresource in _STREAMS
@@ -120,6 +132,8 @@ class _Event(AuditRecord):
 
     def log_stage(self, stage: Stage) -> None:
         """Write the event as it is now."""
+        if stage == "ResponseComplete":
+            self._annotate_latencies()
         if self._omits_stage(stage):
             return
         now = self._received if stage == "RequestReceived" else rfc3339_micro(self._clock.now())
@@ -139,6 +153,13 @@ class _Event(AuditRecord):
         if self.annotations:
             event["annotations"] = self.annotations
         self._write(event)
+
+    def _annotate_latencies(self) -> None:
+        """Annotate a slow request with the time it took, and with that of the layers that are measured."""
+        seconds = seconds_between(self._began, self._clock.now())
+        if seconds > _SLOW_SECONDS:
+            for layer, part in (self.latencies | {"total": seconds}).items():
+                self.annotate(f"apiserver.latency.k8s.io/{layer}", duration_text(part))
 
     def log_response(self, request: Request, response: Response) -> None:
         """Record status and, at level RequestResponse, object of a response."""

@@ -99,8 +99,8 @@ class Authenticator:
     def user(self, request: Request, authorization: str) -> JSON:
         """Return the user (username, uid, groups, extra) of the client's certificates, or of its Authorization header.
 
-        Certificates come first; the header counts if they are invalid. A warning about the token is added to those of
-        the request. Raises StatusError 401.
+        Certificates come first; the header counts if they are invalid. The request gets warnings and audit
+        annotations about the token. Raises StatusError 401.
         """
         if request.certificates and (user := self._certificate_user(request)) is not None:
             return user
@@ -115,7 +115,7 @@ class Authenticator:
                 return ANONYMOUS
             raise errors.unauthorized()
         try:
-            return self._token_user(token.strip(), self.key.audiences, request.warnings)[0]
+            return self._token_user(token.strip(), self.key.audiences, request)[0]
         except InvalidToken:
             raise errors.unauthorized() from None
 
@@ -133,10 +133,10 @@ class Authenticator:
                 return _authenticated(user)
         return None
 
-    def token_review_status(self, token: str, audiences: Sequence[str], warnings: list[str]) -> JSON:
-        """Return the status of a TokenReview. warnings: see user()."""
+    def token_review_status(self, token: str, audiences: Sequence[str], request: Request) -> JSON:
+        """Return the status of a TokenReview, which is the body of the request; see user()."""
         try:
-            user, token_audiences = self._token_user(token.strip(), audiences or self.key.audiences, warnings)
+            user, token_audiences = self._token_user(token.strip(), audiences or self.key.audiences, request)
         except InvalidToken as error:
             message = "invalid bearer token"
             return {"user": {}, "error": f"[{message}, {error}]" if str(error) else message}
@@ -146,24 +146,24 @@ class Authenticator:
             "audiences": token_audiences,
         }
 
-    def _token_user(self, token: str, audiences: Sequence[str], warnings: list[str]) -> tuple[JSON, list[str]]:
+    def _token_user(self, token: str, audiences: Sequence[str], request: Request) -> tuple[JSON, list[str]]:
         """Return the user of a token and its audiences among `audiences`. Raises InvalidToken."""
         user = self._static_tokens.get(token)
         if user is None and self._accepts_bootstrap_tokens:
             user = bootstrap_token_user(self._store, token, self._clock.now())
         own_audiences = [audience for audience in self.key.audiences if audience in audiences]
         if user is None or not own_audiences:  # such tokens are for the API server only
-            user, own_audiences = self._service_account_user(token, audiences, warnings)
+            user, own_audiences = self._service_account_user(token, audiences, request)
         return _authenticated(user), own_audiences
 
-    def _service_account_user(
-        self, token: str, audiences: Sequence[str], warnings: list[str]
-    ) -> tuple[JSON, list[str]]:
+    def _service_account_user(self, token: str, audiences: Sequence[str], request: Request) -> tuple[JSON, list[str]]:
         """Return the user of a service account token and its audiences among `audiences`. Raises InvalidToken."""
         claims = self.key.claims(token)
         if claims is None:
             raise InvalidToken
-        accepted = claims.get("aud") or self.key.audiences  # tokens of Secrets have no audience
+        if not claims.get("aud"):  # a token of a Secret
+            request.annotate("authentication.k8s.io/legacy-token", claims["sub"])
+        accepted = claims.get("aud") or self.key.audiences
         token_audiences = [audience for audience in audiences if audience in accepted]
         if not token_audiences:
             raise InvalidToken(
@@ -171,12 +171,12 @@ class Authenticator:
             )
         now, issuer = self._clock.now(), claims.get("iss")
         if issuer == LEGACY_ISSUER:
-            return check_legacy_token(self._store, token, claims, now, warnings), token_audiences
+            return check_legacy_token(self._store, token, claims, now, request), token_audiences
         if issuer not in self.key.settings.issuers:
             raise InvalidToken
-        return self._bound_token_user(claims, now.timestamp()), token_audiences
+        return self._bound_token_user(claims, now.timestamp(), request), token_audiences
 
-    def _bound_token_user(self, claims: JSON, now: float) -> JSON:
+    def _bound_token_user(self, claims: JSON, now: float, request: Request) -> JSON:
         """Return the user of a token from a TokenRequest. now: seconds since 1970. Raises InvalidToken."""
         if now < claims["nbf"] - _LEEWAY_SECONDS:
             raise InvalidToken("service account token is not valid yet")
@@ -193,6 +193,9 @@ class Authenticator:
         for kind, resource in _BOUND_KINDS:
             if kind in bound_claims and not (kind == "node" and "pod" in bound_claims):
                 self._check_bound_object(kind, resource, namespace, bound_claims[kind])
+        if 0 < bound_claims.get("warnafter", 0) < now:
+            stale = f"subject: {claims['sub']}, seconds after warning threshold: {int(now) - bound_claims['warnafter']}"
+            request.annotate("authentication.k8s.io/stale-token", stale)
         extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
         for kind in ("node", "pod"):
             for claim, text in bound_claims.get(kind, {}).items():

@@ -54,7 +54,7 @@ def review(
         spec = obj.get("spec", {})
         if not spec.get("token"):
             raise errors.bad_request("token is required for TokenReview in authentication")
-        status = authentication.token_review_status(spec["token"], spec.get("audiences") or (), request.warnings)
+        status = authentication.token_review_status(spec["token"], spec.get("audiences") or (), request)
         return {**obj, "status": status}
     if resource is SELF_SUBJECT_RULES_REVIEWS:
         namespace = obj.get("spec", {}).get("namespace")

@@ -100,7 +100,10 @@ class Impersonation:
         except errors.StatusError:
             self._metrics.impersonations.observe(("", "denied"), perf_counter() - began)
             raise
-        self._metrics.impersonations.observe((mode or "legacy", "allowed"), perf_counter() - began)
+        seconds = perf_counter() - began
+        self._metrics.impersonations.observe((mode or "legacy", "allowed"), seconds)
+        if request.audit is not None:
+            request.audit.note_latency("impersonation", seconds)
         return info
 
     def _user(self, request: Request, user: ImpersonatedUser) -> tuple[str, JSON]:

@@ -424,7 +424,9 @@ class Rest:
         if request.audit is not None and (claims := key.claims(obj["status"]["token"])) is not None:
             request.audit.annotate("authentication.kubernetes.io/issued-credential-id", f"JTI={claims['jti']}")
         if unchecked_uid and unchecked_uid != obj["metadata"]["uid"]:
-            request.warnings.append(account_uid_warning(unchecked_uid, obj["metadata"]["uid"]))
+            problem = account_uid_warning(unchecked_uid, obj["metadata"]["uid"])
+            request.warnings.append(problem)
+            request.annotate("authentication.k8s.io/token-request-uid-mismatch", problem)
             obj["metadata"]["uid"] = unchecked_uid
         visible = {**obj, "status": {"token": "", "expirationTimestamp": None}}
         await self._dynamic_admission.check(context, "CREATE", visible, None)

@@ -477,9 +477,12 @@ class ApiServer:
             and request.path.rstrip("/") in _OPEN_PATHS
             and "impersonate-user" not in headers
         )
+        began = 0.0 if self._auditor is None else perf_counter()
         user = ANONYMOUS if is_open else self._authentication.user(request, authorization)
         if self._auditor is not None:
             self._auditor.begin(request, user, self._audit_id(request))
+            if request.audit is not None:
+                request.audit.note_latency("authentication", perf_counter() - began)
         request.user = user
         if "impersonate-" in ",".join(headers):
             request.user = self._impersonation.user(request)
@@ -500,7 +503,10 @@ class ApiServer:
         attributes = access_attributes(request)
         decision = self._authorization.authorize(attributes)
         result = "allowed" if decision.allowed else "no-opinion"
-        self._authorization.metrics.requests.observe((result,), perf_counter() - began)
+        seconds = perf_counter() - began
+        self._authorization.metrics.requests.observe((result,), seconds)
+        if request.audit is not None:
+            request.audit.note_latency("authorization", seconds)
         if not decision.allowed:
             if request.audit is not None:
                 _note_decision(request.audit, "forbid", decision.reason)

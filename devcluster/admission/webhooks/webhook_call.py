@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
@@ -115,7 +114,13 @@ class WebhookCalls:
         fail_open_key: of the audit annotation of an ignored failure. Raises StatusError for a denial or a failure.
         """
         labels, began, metrics = (webhook.name, webhook.call_type, operation), perf_counter(), self.metrics
-        called = partial(metrics.called, labels)
+
+        def called(seconds: float, code: int, *, rejected: bool) -> None:
+            metrics.called(labels, seconds, code, rejected=rejected)
+            if self.context.request.audit is not None:
+                layer = "mutating-webhook" if webhook.call_type == "admit" else "validating-webhook"
+                self.context.request.audit.note_latency(layer, seconds)
+
         try:
             result = await call()
         except CallError as error:

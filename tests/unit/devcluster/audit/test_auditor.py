@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from kubeloop.devcluster.api.audit_record import AuditRecord
 from kubeloop.devcluster.audit.auditor import Auditor
 from kubeloop.devcluster.audit.log_file import AuditLog
 from kubeloop.devcluster.audit.policy import read_policy
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from support.apiserver.api_requests import InProcessApi
+from support.simulation.set_clock import SetClock
 
 JSON = dict[str, Any]
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -25,12 +29,12 @@ COMPLETE = "omitStages: [RequestReceived], rules: [{level: %s}]"
 class AuditedApi:
     """An API server with a policy, and the events of its log."""
 
-    def __init__(self, folder: Path, rules: str) -> None:
+    def __init__(self, folder: Path, rules: str, **options: Any) -> None:
         policy = folder / "policy.yaml"
         policy.write_text(f"{{apiVersion: audit.k8s.io/v1, kind: Policy, {rules}}}")
         self._log = folder / "audit.log"
         log = AuditLog(read_policy(policy), str(self._log))
-        self.request = InProcessApi(token="secret", settings=ServingSettings(audit=log))
+        self.request = InProcessApi(token="secret", settings=ServingSettings(audit=log), **options)
         assert isinstance(self.request.server._auditor, Auditor)
         self._close = self.request.server.close_audit_log
 
@@ -51,8 +55,8 @@ class AuditedApi:
 async def audited(tmp_path):
     opened: list[AuditedApi] = []
 
-    def create(rules: str) -> AuditedApi:
-        opened.append(AuditedApi(tmp_path, rules))
+    def create(rules: str, **options: Any) -> AuditedApi:
+        opened.append(AuditedApi(tmp_path, rules, **options))
         return opened[-1]
 
     yield create
@@ -60,7 +64,7 @@ async def audited(tmp_path):
         api.close()
 
 
-Audited = Callable[[str], AuditedApi]
+Audited = Callable[..., AuditedApi]
 
 
 async def test_event_has_the_fields_of_kubernetes(audited: Audited):
@@ -235,6 +239,70 @@ async def test_issued_token_is_annotated(audited: Audited):
     api("POST", f"{accounts}/robot/token", {})
     event = api.events()[-1]
     assert event["annotations"]["authentication.kubernetes.io/issued-credential-id"].startswith("JTI=")
+
+
+async def test_tokens_of_secrets_are_annotated(audited: Audited):
+    api = audited(COMPLETE % "Metadata")
+    path = "/api/v1/namespaces/default"
+    account = api("POST", f"{path}/serviceaccounts", {"metadata": {"name": "robot"}})[1]
+    prefix, subject = "kubernetes.io/serviceaccount/", "system:serviceaccount:default:robot"
+    claims = {
+        "iss": "kubernetes/serviceaccount",
+        "sub": subject,
+        f"{prefix}namespace": "default",
+        f"{prefix}secret.name": "s",
+        f"{prefix}service-account.name": "robot",
+        f"{prefix}service-account.uid": account["metadata"]["uid"],
+    }
+    token = api.request.server.token_key.sign(claims)
+    data = {"token": b64encode(token.encode()).decode()}
+    api("POST", f"{path}/secrets", {"metadata": {"name": "s"}, "type": "x", "data": data})
+    api.events()
+    api("GET", "/api", authorization=f"Bearer {token}")
+    api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})
+    for event in api.events():
+        annotations = {key: value for key, value in event["annotations"].items() if "legacy" in key}
+        assert annotations == {
+            "authentication.k8s.io/legacy-token": subject,
+            "authentication.k8s.io/legacy-token-manual-secret": "s",
+        }
+
+
+async def test_deprecated_apis_are_annotated_at_the_end(audited: Audited):
+    api = audited(ALL_STAGES % "Metadata")
+    api("GET", "/api/v1/endpoints")
+    begin, end = api.events()
+    assert "annotations" not in begin
+    assert end["annotations"]["k8s.io/deprecated"] == "true"
+    api("GET", "/api/v1/endpoints", impersonate_user="nobody")  # 403: no handler is reached
+    assert "k8s.io/deprecated" not in api.events()[-1]["annotations"]
+    api("GET", MAPS)
+    assert "k8s.io/deprecated" not in api.events()[-1]["annotations"]
+
+
+async def test_slow_requests_are_annotated_with_their_latencies(audited: Audited):
+    clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+    api = audited(COMPLETE % "Metadata", clock=clock)
+    api("POST", MAPS, {"metadata": {"name": "a"}})
+    response = api.request.respond("GET", f"{MAPS}?watch=1", authorization="Bearer secret")
+    quick, started = api.events()
+    clock.moment += timedelta(seconds=1.5)
+    assert not isinstance(response.body, bytes)
+    await anext(response.body)
+    await response.body.aclose()  # type: ignore[attr-defined]
+    (slow,) = api.events()
+    prefix = "apiserver.latency.k8s.io/"
+    assert not [key for event in (started, quick) for key in event["annotations"] if key.startswith(prefix)]
+    assert slow["annotations"][f"{prefix}total"] == "1.5s"
+    assert f"{prefix}authentication" in slow["annotations"]
+
+
+async def test_latency_of_webhooks_is_annotated(audited: Audited):
+    record = AuditRecord("id", False, False, {})
+    for layer in ("mutating-webhook", "validating-webhook"):
+        for seconds in (0.25, 0.5, 0.25):
+            record.note_latency(layer, seconds)
+    assert record.latencies == {"mutating-webhook": 1.0, "validating-webhook": 0.5}
 
 
 async def test_lines_are_compact_json(audited: Audited, tmp_path):

@@ -183,7 +183,7 @@ def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, erro
     }
     token = key.sign(claims)
     clock.moment = NOW + timedelta(seconds=offset_seconds)
-    status = authenticator(clock, key, "right").token_review_status(token, (), [])
+    status = authenticator(clock, key, "right").token_review_status(token, (), Request("POST", "/"))
     assert status.get("authenticated", False) is not bool(error)
     if error:
         assert status == {"user": {}, "error": f"[invalid bearer token, {error}]"}
@@ -191,5 +191,7 @@ def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, erro
 
 @pytest.mark.parametrize("server_token", [None, "right"])
 def test_token_review_accepts_no_unknown_token(server_token: str | None):
-    status = authenticator(SetClock(NOW), TokenKey(), server_token).token_review_status("wrong", (), [])
+    status = authenticator(SetClock(NOW), TokenKey(), server_token).token_review_status(
+        "wrong", (), Request("POST", "/")
+    )
     assert status == {"user": {}, "error": "invalid bearer token"}
