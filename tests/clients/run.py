@@ -100,6 +100,13 @@ LANGUAGES = (
             }.items()
         },
     ),
+    Language(
+        "sample-apiserver",
+        "go",
+        download=(("go", "mod", "download"),),
+        build=(("go", "test", "-c", "-o", "clients.test"),),
+        programs={"aggregated sample-apiserver": ("./clients.test",)},
+    ),
 )
 
 
