@@ -37,16 +37,17 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, SERVICES
 from kubeloop.kube.validation.field_errors import quoted
 
-log = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from kubeloop.devcluster.aggregation.backend import Backend
     from kubeloop.devcluster.aggregation.openapi import AggregatedOpenApi
+
+log = logging.getLogger(__name__)
 
 _RESYNC_SECONDS = 30.0
 _CHECK_SECONDS = 5.0
 _DOWNLOAD_SECONDS = 60.0  # between downloads of OpenAPI
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.1, 30.0
+_SERVICE_NAME = "kubernetes.io/service-name"  # label of an EndpointSlice
 _V3_PATH = "/openapi/v3/"
 
 
@@ -227,8 +228,11 @@ class Aggregator:
             self._abandoned.append(backend)
             self._changed.set()
 
-    def _note_endpoints(self, _change: Change) -> None:
-        if self.backends:
+    def _note_endpoints(self, change: Change) -> None:
+        metadata = change.now.object["metadata"]
+        names = metadata["name"], (metadata.get("labels") or {}).get(_SERVICE_NAME)
+        services = [backend.spec["service"] for backend in self.backends.values()]
+        if any(it["namespace"] == metadata["namespace"] and it["name"] in names for it in services):
             self._changed.set()
 
     # --- availability -------------------------------------------------------------------------------------------------
@@ -266,7 +270,7 @@ class Aggregator:
         slices = [
             it
             for it in self._store.list(ENDPOINT_SLICES, namespace)
-            if (it["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == name
+            if (it["metadata"].get("labels") or {}).get(_SERVICE_NAME) == name
         ]
         if not slices:
             return "EndpointsNotFound", f"cannot find endpointslices for {where}"

@@ -107,9 +107,10 @@ class Backend:
             "x-forwarded-uri": target.partition("?")[0],
         }
         sent = HttpRequest(request.method, target, _Headers(headers, _identity(request.user)), request.body)
+        is_watch = request.flag("watch") or "/watch/" in request.path
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(None if request.flag("watch") else _REQUEST_SECONDS):
+                async with asyncio.timeout(None if is_watch else _REQUEST_SECONDS):
                     streamed = await stack.enter_async_context(transport.stream(sent))
                 received = dict(streamed.headers.items())
                 is_complete = "content-length" in received or request.method == "HEAD" or streamed.status in (204, 304)

@@ -164,6 +164,34 @@ async def test_failed_discovery_makes_an_api_service_unavailable(cluster: Cluste
     await cluster.until("Passed")
 
 
+async def test_server_that_does_not_respond_delays_no_other(cluster: Cluster):
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(wait, "127.0.0.1", 0) as silent:
+        annotations = {"kubeloop.dev/local-address": f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"}
+        metadata = {"name": "silent", "annotations": annotations}
+        cluster.api.create("/api/v1/namespaces/default/services", {**SERVICE, "metadata": metadata})
+        service = cluster.server.api_service(group="silent", service={"name": "silent", "namespace": "default"})
+        cluster.api.create(SERVICES, {**service, "metadata": {"name": f"{VERSION}.silent"}})
+        async with asyncio.timeout(4):  # the check of the other one takes 5 s
+            await cluster.create()
+        cluster.api.succeed("DELETE", f"{SERVICES}/{VERSION}.silent")
+
+
+async def test_only_changes_of_its_service_cause_a_check(cluster: Cluster):
+    await cluster.create()
+    changed = cluster.api.server._aggregator._changed
+    while changed.is_set():
+        await asyncio.sleep(0)
+    services = "/api/v1/namespaces/default/services"
+    cluster.api.create(services, {**SERVICE, "metadata": {"name": "other"}})
+    assert not changed.is_set()
+    cluster.api.succeed("PATCH", f"{services}/agg", {"metadata": {"labels": {"a": "b"}}})
+    assert changed.is_set()
+
+
 async def test_invalid_authority_is_reported(cluster: Cluster):
     await cluster.create()
     cluster.api.succeed("PATCH", f"{SERVICES}/{NAME}", {"spec": {"caBundle": "bm9uZQ=="}})
