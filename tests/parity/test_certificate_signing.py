@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kubeloop.kube.auth.certificate_authority import CertificateAuthority, private_key_pem
 from support.apiserver.http_api import HttpApi
 from support.apiserver.tls_api import TlsApi
+from support.comparison.controller_runs import kubeloop_up
 from support.comparison.real_apiserver import needs_binaries, real_apiserver
 from support.objects.certificate_requests import signing_request
 from support.objects.client_certificates import ClientCertificate
@@ -153,14 +154,6 @@ def kubeloop_run(folder: Path) -> Iterator[Path]:
         ),
     ):
         yield server.kubeconfig
-
-
-@contextmanager
-def kubeloop_up(folder: Path) -> Iterator[Path]:
-    folder.mkdir()
-    with Kubeloop(folder).running("up", "--nodes=0", f"--kubeconfig={folder / 'kubeconfig'}") as process:
-        process.wait_for("export KUBECONFIG")
-        yield folder / "kubeconfig"
 
 
 def test_certificates_and_conditions_match_kubernetes(tmp_path: Path):

@@ -5,17 +5,16 @@ The objects and events are the same. Each runs alone on its own kube-apiserver, 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import subprocess
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from kubeloop.process.control_plane.controller_table import CONTROLLERS_BY_NAME
+from support.comparison.controller_runs import check_same_results
 from support.comparison.kubernetes_controllers import KUBERNETES_CONTROLLERS
 from support.comparison.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
 from support.objects.certificate_requests import signing_request
@@ -299,11 +298,4 @@ def test_recorded_list_of_controllers_is_that_of_the_binary():
 
 
 def test_objects_and_events_match_kube_controller_manager(tmp_path):
-    needs_binaries("kube-controller-manager")
-    with ThreadPoolExecutor(2) as executor:
-        kubernetes = executor.submit(run_kubernetes, tmp_path / "kubernetes")
-        kubeloop = executor.submit(run_kubeloop, tmp_path / "kubeloop")
-        real, ours = kubernetes.result(), kubeloop.result()
-    lines = [json.dumps(it, indent=1, sort_keys=True).splitlines() for it in (real, ours)]
-    report = "\n".join(difflib.unified_diff(*lines, "Kubernetes", "kubeloop", n=2))
-    assert not report, report[:20_000]
+    check_same_results(run_kubernetes, run_kubeloop, tmp_path)

@@ -5,7 +5,6 @@ Each runs on its own kube-apiserver. The test writes what kubelets would: Nodes,
 
 from __future__ import annotations
 
-import difflib
 import json
 import threading
 import time
@@ -16,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.controller_runs import check_same_results
+from support.comparison.real_apiserver import RealApiServer, real_apiserver
 from support.processes.cli_processes import Kubeloop
 
 JSON = dict[str, Any]
@@ -207,11 +207,4 @@ def run_kubeloop(folder: Path) -> JSON:
 
 
 def test_states_and_events_of_nodes_match_kube_controller_manager(tmp_path):
-    needs_binaries("kube-controller-manager")
-    with ThreadPoolExecutor(2) as executor:
-        kubernetes = executor.submit(run_kubernetes, tmp_path / "kubernetes")
-        kubeloop = executor.submit(run_kubeloop, tmp_path / "kubeloop")
-        real, ours = kubernetes.result(), kubeloop.result()
-    lines = [json.dumps(it, indent=1, sort_keys=True).splitlines() for it in (real, ours)]
-    report = "\n".join(difflib.unified_diff(*lines, "Kubernetes", "kubeloop", n=2))
-    assert not report, report[:20_000]
+    check_same_results(run_kubernetes, run_kubeloop, tmp_path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from support.apiserver.http_api import HttpApi
+from support.comparison.controller_runs import difference, kubeloop_up
 from support.comparison.real_apiserver import needs_binaries, real_apiserver
 from support.processes.cli_processes import Kubeloop, wait_until
 
@@ -234,22 +233,9 @@ def kubeloop_run(folder: Path) -> Iterator[Path]:
         yield server.kubeconfig
 
 
-@contextmanager
-def kubeloop_up(folder: Path) -> Iterator[Path]:
-    folder.mkdir()
-    with Kubeloop(folder).running("up", "--nodes=0", f"--kubeconfig={folder / 'kubeconfig'}") as process:
-        process.wait_for("export KUBECONFIG")
-        yield folder / "kubeconfig"
-
-
 def observations(start: Callable[[Path], Any], folder: Path) -> JSON:
     with start(folder) as kubeconfig, closing(HttpApi.from_kubeconfig(kubeconfig)) as api:
         return run(api)
-
-
-def difference(real: JSON, ours: JSON) -> str:
-    lines = [json.dumps(observed, indent=1, sort_keys=True).splitlines() for observed in (real, ours)]
-    return "\n".join(difflib.unified_diff(*lines, "Kubernetes", "kubeloop", n=3))
 
 
 def test_expression_warnings_match_kube_controller_manager(tmp_path):

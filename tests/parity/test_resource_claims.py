@@ -5,15 +5,14 @@ Each runs alone on its own kube-apiserver. The test allocates claims as a schedu
 
 from __future__ import annotations
 
-import difflib
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.comparison.controller_runs import check_same_results
+from support.comparison.real_apiserver import RealApiServer, real_apiserver
 from support.objects.resource_claims import ALLOCATION, FINALIZER, claim_spec, template_body
 from support.objects.token_volumes import masked_token_volumes
 from support.processes.cli_processes import Kubeloop
@@ -129,11 +128,4 @@ def run_kubeloop(folder: Path) -> JSON:
 
 
 def test_claims_and_events_match_kube_controller_manager(tmp_path):
-    needs_binaries("kube-controller-manager")
-    with ThreadPoolExecutor(2) as executor:
-        kubernetes = executor.submit(run_kubernetes, tmp_path / "kubernetes")
-        kubeloop = executor.submit(run_kubeloop, tmp_path / "kubeloop")
-        real, ours = kubernetes.result(), kubeloop.result()
-    lines = [json.dumps(it, indent=1, sort_keys=True).splitlines() for it in (real, ours)]
-    report = "\n".join(difflib.unified_diff(*lines, "Kubernetes", "kubeloop", n=2))
-    assert not report, report[:20_000]
+    check_same_results(run_kubernetes, run_kubeloop, tmp_path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support.apiserver.http_api import HttpApi
+from support.comparison.controller_runs import kubeloop_up
 from support.comparison.real_apiserver import needs_binaries, real_apiserver
 from support.processes.cli_processes import Kubeloop, wait_until
 
@@ -166,14 +167,6 @@ def kubeloop_run(folder: Path) -> Iterator[Path]:
         ),
     ):
         yield server.kubeconfig
-
-
-@contextmanager
-def kubeloop_up(folder: Path) -> Iterator[Path]:
-    folder.mkdir()
-    with Kubeloop(folder).running("up", "--nodes=0", f"--kubeconfig={folder / 'kubeconfig'}") as process:
-        process.wait_for("export KUBECONFIG")
-        yield folder / "kubeconfig"
 
 
 def observations(start: Callable[[Path], Any], folder: Path) -> JSON:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.apiserver.http_api import HttpApi
+from support.comparison.controller_runs import difference
 from support.comparison.real_apiserver import needs_binaries, real_apiserver
 from support.processes.cli_processes import Kubeloop, wait_until
 
@@ -139,11 +138,6 @@ def kubeloop_up(folder: Path) -> Iterator[Path]:
 def observations(start: Callable[[Path], Any], folder: Path) -> JSON:
     with start(folder) as kubeconfig, closing(HttpApi.from_kubeconfig(kubeconfig)) as api:
         return run(api)
-
-
-def difference(real: JSON, ours: JSON) -> str:
-    lines = [json.dumps(observed, indent=1, sort_keys=True).splitlines() for observed in (real, ours)]
-    return "\n".join(difflib.unified_diff(*lines, "Kubernetes", "kubeloop", n=3))
 
 
 def test_migrations_match_kube_controller_manager(tmp_path):

@@ -23,3 +23,21 @@ def deployment(
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container], **pod_spec}},
         },
     }
+
+
+OBSERVED_POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "one", "generation": 2},
+    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+    "status": {
+        "phase": "Running",
+        "observedGeneration": 2,
+        "conditions": [
+            {"type": "Ready", "status": "True", "observedGeneration": 2},
+            {"type": "Old", "status": "True", "observedGeneration": 1},
+            {"type": "PodScheduled", "status": "False"},
+        ],
+    },
+}
+"""A pod with conditions of its present and of an earlier generation."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -66,20 +65,6 @@ class Cluster:
     def events(self) -> list[tuple[str, str]]:
         events = sorted(self.store.list(EVENTS), key=lambda event: int(event["metadata"]["resourceVersion"]))
         return [(event["reason"], event["message"]) for event in events]
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Any]:
-    tasks = []
-
-    async def start(cluster: Cluster) -> Cluster:
-        tasks.append(asyncio.ensure_future(cluster.provisioner.run()))
-        await asyncio.sleep(1)
-        return cluster
-
-    yield start
-    for task in tasks:
-        task.cancel()
 
 
 async def test_volume_gets_the_class_of_the_claim(start):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -69,20 +68,6 @@ class Cluster:
 def bound_claim(**spec: Any) -> JSON:
     claim = persistent_volume_claim(volumeName="disk", **spec)
     return {**claim, "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}}
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Any]:
-    tasks = []
-
-    async def start(cluster: Cluster) -> Cluster:
-        tasks.append(asyncio.ensure_future(cluster.provisioner.run()))
-        await asyncio.sleep(1)
-        return cluster
-
-    yield start
-    for task in tasks:
-        task.cancel()
 
 
 RESIZER = f"external-resizer {PROVISIONER}"

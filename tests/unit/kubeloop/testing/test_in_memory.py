@@ -20,23 +20,12 @@ from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.report import report_lines
 from kubeloop.testing.virtual_time import VirtualClock
 from support.controllers.sites import CRD, Sites, site
+from support.objects.manifests import deployment
 from support.objects.role_bindings import binding
 
 ROLE_BINDING = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"}
 
-DEPLOYMENT = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "web"},
-    "spec": {
-        "replicas": 2,
-        "selector": {"matchLabels": {"app": "web"}},
-        "template": {
-            "metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"name": "main", "image": "app:1"}]},
-        },
-    },
-}
+DEPLOYMENT = deployment(replicas=2)
 
 
 def test_caches_show_the_deployment_its_pods_and_the_nodes():

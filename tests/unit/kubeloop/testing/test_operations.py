@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,22 +10,9 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.testing import memory_cluster, virtual_time
 from kubeloop.testing.operations import ServerWarning, WaitFailed, WaitTimeout
 from kubeloop.testing.virtual_time import VirtualClock
+from support.objects.manifests import OBSERVED_POD
 
-POD: dict[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "one", "generation": 2},
-    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
-    "status": {
-        "phase": "Running",
-        "observedGeneration": 2,
-        "conditions": [
-            {"type": "Ready", "status": "True", "observedGeneration": 2},
-            {"type": "Old", "status": "True", "observedGeneration": 1},
-            {"type": "PodScheduled", "status": "False"},
-        ],
-    },
-}
+POD = OBSERVED_POD
 
 
 def test_stages_simulate_the_pods_of_a_cluster(tmp_path: Path):

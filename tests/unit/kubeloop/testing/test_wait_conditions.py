@@ -8,22 +8,9 @@ import pytest
 
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing.wait_conditions import parse_condition
+from support.objects.manifests import OBSERVED_POD
 
-POD: dict[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "one", "generation": 2},
-    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
-    "status": {
-        "phase": "Running",
-        "observedGeneration": 2,
-        "conditions": [
-            {"type": "Ready", "status": "True", "observedGeneration": 2},
-            {"type": "Old", "status": "True", "observedGeneration": 1},
-            {"type": "PodScheduled", "status": "False"},
-        ],
-    },
-}
+POD = OBSERVED_POD
 
 
 @pytest.mark.parametrize(

@@ -31,20 +31,9 @@ from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
+from support.objects.manifests import deployment
 
-DEPLOYMENT = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "web"},
-    "spec": {
-        "replicas": 2,
-        "selector": {"matchLabels": {"app": "web"}},
-        "template": {
-            "metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"name": "main", "image": "app:1"}]},
-        },
-    },
-}
+DEPLOYMENT = deployment(replicas=2)
 
 
 @pytest.fixture

@@ -14,24 +14,13 @@ from kubeloop.scheduler.framework.points.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.metrics import NO_METRICS
 from support.scheduling.plugin_cluster import make_pod
+from support.scheduling.recording_plugin import RecordingPlugin
 
 POINTS = ("preBind", "bind", "postBind")
 
 
-class Plugin:
-    """A plugin at all points. results: by method, the value to return or exception to raise."""
-
-    def __init__(self, name: str, calls: list[str], **results: Any) -> None:
-        self.name = name
-        self.calls = calls
-        self.results = results
-
-    def _call(self, method: str) -> Any:
-        self.calls.append(f"{self.name}.{method}")
-        result = self.results.get(method)
-        if isinstance(result, Exception):
-            raise result
-        return result
+class Plugin(RecordingPlugin):
+    """A plugin at all points."""
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Any:
         return self._call("pre_bind_pre_flight")
