@@ -264,22 +264,27 @@ class PersistentVolumeClaimVolumeSource(Struct):
     read_only: bool = False
 
 
-class Volume(Struct):
+class InTreeVolumeSources(Struct):
+    """Sources of in-tree plugins, which are migrated to CSI drivers, and that of CSI drivers."""
+
+    gce_persistent_disk: JSONValue = None
+    aws_elastic_block_store: JSONValue = None
+    azure_disk: JSONValue = None
+    azure_file: JSONValue = None
+    cinder: JSONValue = None
+    vsphere_volume: JSONValue = None
+    portworx_volume: JSONValue = None
+    csi: JSONValue = None
+
+
+class Volume(InTreeVolumeSources):
     """Only sources that the scheduler reads are typed; in-line disks are JSON, which it compares."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
     ephemeral: JSONValue = None
-    gce_persistent_disk: JSONValue = None
-    aws_elastic_block_store: JSONValue = None
-    azure_disk: JSONValue = None
-    azure_file: JSONValue = None
-    vsphere_volume: JSONValue = None
-    portworx_volume: JSONValue = None
     iscsi: JSONValue = None
     rbd: JSONValue = None
-    cinder: JSONValue = None
-    csi: JSONValue = None
     image: JSONValue = None
     secret: JSONValue = None
     config_map: JSONValue = None

@@ -7,6 +7,7 @@ compared.
 from __future__ import annotations
 
 from kubeloop.kube.objects.api_types import (
+    InTreeVolumeSources,
     JSONValue,
     LabelSelector,
     NodeSelector,
@@ -21,7 +22,7 @@ class VolumeNodeAffinity(Struct):
     required: NodeSelector | None = None
 
 
-class PersistentVolumeSpec(Struct):
+class PersistentVolumeSpec(InTreeVolumeSources):
     capacity: dict[str, Quantity] = {}
     access_modes: tuple[str, ...] = ()
     claim_ref: ObjectReference | None = None
@@ -30,14 +31,6 @@ class PersistentVolumeSpec(Struct):
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
     node_affinity: VolumeNodeAffinity | None = None
-    csi: JSONValue = None
-    gce_persistent_disk: JSONValue = None
-    aws_elastic_block_store: JSONValue = None
-    azure_disk: JSONValue = None
-    azure_file: JSONValue = None
-    cinder: JSONValue = None
-    vsphere_volume: JSONValue = None
-    portworx_volume: JSONValue = None
 
 
 class PersistentVolumeStatus(Struct):
