@@ -4,7 +4,9 @@
                                                          -> a task   that writes chunks as they arrive, or that
                                                                      serves an upgraded connection (WebSocket)
 
-A connection handles requests in order; pipelined requests wait, up to a limit. A client cannot make the server buffer
+While watches are open, the response to a write is sent behind its events: a client that continues at once, and whose
+caches are fed by watches, does not overtake them. A connection handles requests in order; pipelined requests wait, up
+to a limit. A client cannot make the server buffer
 more than a request's limits or wait without end: heads and bodies have maximum sizes and durations, and nothing is
 written to a client that does not read. Input that is not HTTP gets a plain 400 and the connection is closed, as by
 kube-apiserver. docs/decisions.md has the reason for not using a library.
@@ -20,7 +22,9 @@ import ssl
 import sys
 import weakref
 from collections import deque
+from collections.abc import Callable
 from email.utils import format_datetime
+from functools import partial
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Protocol, cast
@@ -49,6 +53,7 @@ _SWEEP_SECONDS = 1.0
 _TRIM_CONNECTIONS = 500  # closed ones after which their memory is returned to the system
 _SHUTDOWN_SECONDS = 0.5  # for watches to end at shutdown
 _MAX_UNREAD_BYTES = 1 << 20  # of an upgraded connection; reading pauses at this number
+_READS = ("GET", "HEAD")
 _GZIP_FROM_BYTES = 128 * 1024  # source: apiserver endpoints/handlers/responsewriters
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -93,6 +98,7 @@ class HttpServer:
         self.buffer = new_buffer()
         self.connections: set[_Connection] = set()
         self.streams = asyncio.TaskGroup()
+        self.open_streams = 0  # watches and followed logs; without them, no response waits for events
         self._protocols: weakref.WeakSet[_Connection] = weakref.WeakSet()  # also those in a TLS handshake
         self._most_protocols = 0  # since memory was last returned to the system
         self._sweeping: asyncio.Task[None] | None = None
@@ -167,6 +173,7 @@ class _Connection(SharedBufferProtocol):
         self._upgraded = False
         self._readable = asyncio.Event()
         self._waiting: deque[tuple[Request, bool]] = deque()  # complete requests, and True to keep the connection
+        self._postponed: Callable[[], None] | None = None  # sends the response to a write
         self._in_message = False
         self._url = b""
         self._headers: dict[str, str] = {}
@@ -317,11 +324,16 @@ class _Connection(SharedBufferProtocol):
     def _answer_waiting(self) -> None:
         """Handle waiting requests until one has to wait or the client does not read."""
         api = self._server.api
-        while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
+        while self._waiting and not self._is_answering and self._writable.is_set() and not self._closing:
             request, keep_alive = self._waiting.popleft()
             response = api.respond(request)
             if isinstance(response, Response) and isinstance(response.body, bytes) and response.upgrade is None:
-                self._write(request, response, response.body, keep_alive)
+                write = partial(self._write, request, response, response.body, keep_alive)
+                if request.method in _READS or not self._server.open_streams:
+                    write()
+                else:  # behind the events of this write
+                    self._postponed = write
+                    self._loop.call_soon(self._continue_after_events)
             else:
                 self.deadline = math.inf
                 self.task = self._server.streams.create_task(self._answer_in_time(request, response, keep_alive))
@@ -329,10 +341,25 @@ class _Connection(SharedBufferProtocol):
         if self.task is None and not self._in_message and not self._closing:
             self.deadline = self._loop.time() + _IDLE_SECONDS
 
+    @property
+    def _is_answering(self) -> bool:
+        return self.task is not None or self._postponed is not None
+
+    def _continue_after_events(self) -> None:
+        self._write_postponed()
+        self._answer_waiting()
+        self._update_reading()
+
+    def _write_postponed(self) -> None:
+        write, self._postponed = self._postponed, None
+        if write is not None:
+            write()
+
     async def _answer_in_time(self, request: Request, response: Response | PendingResponse, keep_alive: bool) -> None:
         try:
             if not isinstance(response, Response):
                 response = await response()
+                await asyncio.sleep(0)  # events first, see _answer_waiting
             if response.upgrade is not None:
                 await self._upgrade(response)
             elif isinstance(response.body, bytes):
@@ -386,6 +413,7 @@ class _Connection(SharedBufferProtocol):
         chunks = response.body
         chunked = self._parser is not None and self._parser.get_http_version() != "1.0"
         keep_alive = keep_alive and chunked
+        self._server.open_streams += 1
         try:
             if not self._send(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", keep_alive)):
                 return
@@ -396,6 +424,7 @@ class _Connection(SharedBufferProtocol):
             if chunked:
                 self._send(b"0\r\n\r\n")
         finally:
+            self._server.open_streams -= 1
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 await close()
@@ -450,6 +479,7 @@ class _Connection(SharedBufferProtocol):
         self._refused = True
         self._body = []
         self._waiting.clear()
+        self._write_postponed()
         if self.task is not None or self._transport is None:
             self.end()
             return

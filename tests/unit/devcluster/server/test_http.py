@@ -145,6 +145,80 @@ class Wire(DeadTransport):
         """Discard it."""
 
 
+class SharedWire(Wire):
+    """The wire of one connection; appends what is sent to a list that several connections share."""
+
+    def __init__(self, sent: list[tuple[str, bytes]], name: str) -> None:
+        super().__init__()
+        self._sent, self._name = sent, name
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._sent.append((self._name, bytes(data)))
+
+
+async def responses_with_a_watch(resource: bytes, *requests: bytes) -> list[tuple[str, bytes]]:
+    """Send requests, each after the responses to the previous one, while a watch is open.
+
+    Returns the types of the watch's events as ("watch", type) and statuses as ("client", status), in the order sent.
+    """
+    sent: list[tuple[str, bytes]] = []
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")
+    start = api.store.revision
+    async with HttpServer(api) as server:
+        watch, client = server(), server()
+        watch.connection_made(SharedWire(sent, "watch"))
+        client.connection_made(SharedWire(sent, "client"))
+        try:
+            watch.data_received(b"GET /api/v1/%b?watch=1&resourceVersion=%d HTTP/1.1\r\n%b\r\n" % (resource, start, A))
+            await asyncio.sleep(0)
+            for request in requests:
+                client.data_received(request)
+                await asyncio.sleep(0.01)
+        finally:
+            client.connection_lost(None)
+            watch.connection_lost(None)
+    pattern = re.compile(rb'"type":"([A-Z]+)"|HTTP/1.1 (\d+)')
+    found = [(name, match[1] or match[2]) for name, data in sent for match in pattern.finditer(data)]
+    assert found.pop(0) == ("watch", b"200")
+    return found
+
+
+def write_request(path: bytes, body: bytes = b"", method: bytes = b"POST") -> bytes:
+    return b"%b /api/v1/%b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (method, path, A, len(body), body)
+
+
+CONFIG_MAP = write_request(b"namespaces/default/configmaps", b'{"metadata": {"name": "a"}}')
+
+
+async def test_events_of_a_write_are_sent_before_its_response():
+    sent = await responses_with_a_watch(b"configmaps", CONFIG_MAP)
+    assert sent == [("watch", b"ADDED"), ("client", b"201")]
+
+
+async def test_events_of_a_write_that_waits_are_sent_before_its_response():
+    pod = b'{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}'
+    account = write_request(b"namespaces/default/serviceaccounts", b'{"metadata": {"name": "default"}}')
+    pods = b"namespaces/default/pods"
+    requests = account, write_request(pods, pod), write_request(pods + b"/a", method=b"DELETE")
+    sent = await responses_with_a_watch(b"pods", *requests)
+    assert sent[-3:] == [("watch", b"MODIFIED"), ("watch", b"DELETED"), ("client", b"200")]
+
+
+@pytest.mark.parametrize(
+    ("behind", "statuses"),
+    [
+        pytest.param(b"GET /version HTTP/1.1\r\n" + A + b"\r\n", [b"201", b"200"], id="request"),
+        pytest.param(b"garbage\r\n\r\n", [b"201", b"400"], id="no HTTP"),
+    ],
+)
+async def test_response_to_a_write_precedes_that_of_a_pipelined_request(behind: bytes, statuses: list[bytes]):
+    sent = await responses_with_a_watch(b"configmaps", CONFIG_MAP + behind)
+    assert [status for name, status in sent if name == "client"] == statuses
+
+
 @pytest.mark.parametrize("path", [b"/version", b"/api/v1/pods?watch=1"])
 async def test_client_that_disconnects_before_response_is_no_error(path, caplog):
     async with HttpServer(ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")) as server:
