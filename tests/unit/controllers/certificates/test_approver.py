@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.certificates.approver import CertificateSigningRequestApprover
+from kubeloop.controllers.certificates.approver import CertificateSigningRequestApprover, _is_decided
 from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS
 from support.objects.certificate_requests import signing_request
 
@@ -48,3 +48,20 @@ async def test_request_without_permission_is_reviewed_again(apiserver, monkeypat
     await asyncio.sleep(61)
     status = apiserver.store.get(CERTIFICATE_SIGNING_REQUESTS, "", "csr")["status"]
     assert [it["type"] for it in status["conditions"]] == ["Approved"]
+
+
+@pytest.mark.parametrize(
+    ("status", "decided"),
+    [
+        (None, False),
+        ({}, False),
+        ({"conditions": None}, False),
+        ({"conditions": [{"type": "Failed"}]}, False),
+        ({"conditions": [{"type": "Approved"}]}, True),
+        ({"conditions": [{"type": "Failed"}, {"type": "Denied"}]}, True),
+        ({"certificate": ""}, False),
+        ({"certificate": "Y2VydA=="}, True),
+    ],
+)
+async def test_decided_request(status, decided):
+    assert _is_decided({"status": status}) is decided

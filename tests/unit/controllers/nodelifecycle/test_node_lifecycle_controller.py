@@ -536,3 +536,25 @@ async def test_metrics_count_nodes_and_evictions_by_zone():
         "update_node_health_duration_seconds_count": 9,  # a healthy node is checked after a heartbeat only
         "update_all_nodes_health_duration_seconds_count": 4,
     }
+
+
+async def test_taints_and_conditions_of_others_stay():
+    """Status patches merge conditions by type; patches of taints replace the list, from which one was removed."""
+    async with FailingCluster().running() as cluster:
+        cluster.change_node("node-0", taints=[{"key": "dedicated", "effect": "NoSchedule"}])
+        node = cluster.node()
+        custom = {"type": "example.com/Healthy", "status": "True"}
+        status = {**node["status"], "conditions": [*node["status"]["conditions"], custom]}
+        cluster.store.update(NODES, {**node, "status": status})
+        cluster.set_failure("node-0", "memory-pressure")
+        await asyncio.sleep(1)
+        assert cluster.taints() == {"dedicated:NoSchedule", "memory-pressure:NoSchedule"}
+        cluster.set_failure("node-0", None)
+        await asyncio.sleep(1)
+        assert cluster.taints() == {"dedicated:NoSchedule"}
+        cluster.set_failure("node-0", "unreachable")
+        await asyncio.sleep(61)
+        conditions = {condition["type"]: condition["status"] for condition in cluster.node()["status"]["conditions"]}
+        assert conditions["Ready"] == "Unknown"
+        assert conditions["example.com/Healthy"] == "True"
+        assert "dedicated:NoSchedule" in cluster.taints()

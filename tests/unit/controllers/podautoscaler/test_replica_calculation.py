@@ -105,6 +105,8 @@ def test_no_counted_pod_is_an_error():
             3, {"a": 900, "b": 900}, groups(2, missing="c"), Proposal(6, 900, 90), id="missing pods count as idle"
         ),
         pytest.param(2, {"a": 300}, groups(1, missing="b"), Proposal(2, 300, 30), id="missing, at the target"),
+        pytest.param(2, {"a": 640}, groups(1, missing="b"), Proposal(2, 640, 64), id="missing, then within tolerance"),
+        pytest.param(1, {"a": 500}, groups(1, missing="b"), Proposal(1, 500, 50), id="missing pods end a scale-up"),
         pytest.param(4, {"a": 300}, groups(1, unready="b"), Proposal(4, 300, 30), id="unready, at the target"),
         pytest.param(3, {"a": 290}, groups(1, unready="b"), Proposal(3, 290, 29), id="unready, within tolerance"),
     ],

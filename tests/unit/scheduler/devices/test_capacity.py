@@ -11,6 +11,7 @@ from kubeloop.scheduler.devices.capacity import consumed_capacity, has_capacity
 from support.objects.devices import device
 
 RANGE = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi", "step": "2Gi"}}
+STEPS = {"default": "3Gi", "validRange": {"step": "2Gi", "max": "8Gi"}}  # without a minimum
 VALUES = {"default": "5", "validValues": ["10", "20", "40"]}
 
 
@@ -56,6 +57,13 @@ def test_consumed_capacity(policy, amount, consumed):
         pytest.param(VALUES, "20", None, True, id="a valid value"),
         pytest.param(RANGE, "8Gi", None, False, id="rounded up above the maximum"),
         pytest.param(RANGE, "7Gi", None, True, id="the last step below the maximum"),
+        pytest.param(STEPS, "4Gi", None, True, id="a multiple of the step"),
+        pytest.param(STEPS, "5Gi", None, False, id="no multiple of the step"),
+        pytest.param(STEPS, "8Gi", None, True, id="the maximum"),
+        pytest.param(STEPS, "10Gi", None, False, id="a multiple of the step above the maximum"),
+        pytest.param(STEPS, None, None, True, id="the default need not be a multiple of the step"),
+        pytest.param(STEPS, "3Gi", None, True, id="the default as a request"),
+        pytest.param(STEPS, "3072Mi", None, False, id="the amount of the default in another unit"),
     ],
 )
 def test_capacity_that_is_left(policy, amount, allocated, fits):

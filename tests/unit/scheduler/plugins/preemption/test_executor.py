@@ -99,6 +99,7 @@ async def test_pod_is_activated_if_others_delete_its_victims_first(plugin_cluste
     await cluster.spawned[0]
     assert cluster.activated == [new.key]
     assert plugin.pre_enqueue(new.pod) is None
+    assert not plugin._executor._rejected, "nothing remains of the preemptor"
 
 
 async def test_pod_that_was_not_rejected_keeps_its_backoff_if_others_delete_its_victims(
