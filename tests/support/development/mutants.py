@@ -62,7 +62,7 @@ TESTS = [
 ]
 VECTOR_TESTS = "tests/oracle/"
 EXCLUDED_TESTS = ["test_fault_suite_detection.py"]  # puts in defects itself
-SECONDS = 60.0  # of tests per mutant, as measured without it
+SECONDS = 30.0  # of tests per mutant, as measured without it
 FIRST_SECONDS = 1.0  # of the first process of tests; each further one runs four times as many
 IMPORT_SECONDS = 60.0  # of CPU until the first test
 MAP_SECONDS = 600.0  # of CPU per file of tests, with coverage
