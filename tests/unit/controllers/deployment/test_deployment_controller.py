@@ -20,6 +20,8 @@ from support.simulation.set_clock import SetClock
 
 pytestmark = pytest.mark.virtual_time
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
 
 @pytest.fixture
 async def apiserver(fake_apiserver, start):
@@ -118,7 +120,7 @@ async def enqueued(stored: Sequence[Any], verb: str, obj: Any) -> list[str]:
     """Return the keys that an event of a ReplicaSet or Pod enqueues."""
     queue = replay_server.RecordingQueue()
     api = replay_server.ReplayServer({"state": {}})
-    context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
+    context = replay_server.replay_context(api, SetClock(NOW), queue)
     DeploymentController(context)
     resources: dict[type, Resource[Any]] = {Deployment: DEPLOYMENTS, ReplicaSet: REPLICA_SETS, Pod: PODS}
     for existing in stored:
@@ -177,3 +179,36 @@ INVALID = {"matchExpressions": [{"key": "app", "operator": "Is"}]}
 async def test_deleted_pod_enqueues_a_recreate_that_waits_for_it(deployment, others, keys):
     stored = [deployment, stored_replica_set(), stored_pod(), *others]
     assert await enqueued(stored, "DELETED", stored_pod()) == keys
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds", "calls"),
+    [
+        pytest.param(None, None, [], id="no deadline"),
+        pytest.param(-1.0, None, [{"op": "add_rate_limited", "key": "ns/web"}], id="missed"),
+        pytest.param(0.5, None, [{"op": "add_rate_limited", "key": "ns/web"}], id="within a second"),
+        pytest.param(1.0, 2.0, [], id="in a second"),
+        pytest.param(59.0, 60.0, [], id="later: one second after the deadline"),
+    ],
+)
+def test_progress_deadline_is_checked_again(left, seconds, calls):
+    queue = replay_server.RecordingQueue()
+    context = replay_server.replay_context(replay_server.ReplayServer({"state": {}}), SetClock(NOW), queue)
+    controller = DeploymentController(context)
+    queue.calls.clear()
+    assert controller._recheck_seconds("ns/web", left) == seconds
+    assert queue.calls == calls
+
+
+@pytest.mark.parametrize(("observed", "written"), [(1, True), (2, False), (3, False)])
+async def test_deployment_that_selects_all_pods_is_reported(observed, written):
+    metadata = {"name": "web", "namespace": "ns", "uid": "web", "generation": 2, "resourceVersion": "5"}
+    deployment = {"metadata": metadata, "spec": {"selector": {}}, "status": {"observedGeneration": observed}}
+    api = replay_server.ReplayServer({"state": {"deployments": [deployment]}})
+    context = replay_server.replay_context(api, SetClock(NOW), replay_server.RecordingQueue())
+    controller = DeploymentController(context)
+    context.informers.informer(DEPLOYMENTS).apply("ADDED", convert(Deployment, deployment), 0)
+    assert await controller.reconcile("ns/web") is None
+    assert [(event.type, event.reason) for event in context.events.events] == [("Warning", "SelectingAll")]
+    statuses = [call["object"]["status"] for call in api.calls]
+    assert statuses == ([{"observedGeneration": 2}] if written else [])

@@ -12,6 +12,7 @@ from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS, MAX_R
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.objects.api_types import Deployment, ReplicaSet, convert
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from support.comparison import replay_server
 from support.simulation.set_clock import SetClock
 from support.traces.disabled_recorders import DisabledReconcileRecorder
@@ -58,11 +59,14 @@ def replica_set(replicas: int, annotations: dict[str, str]) -> dict[str, Any]:
         pytest.param(3, SIZES, True, 0, False, id="forced: same annotations"),
     ],
 )
-async def test_scale_replica_set_writes_changes_only(replicas, annotations, forced, writes, scaled):
+async def test_scale_replica_set_writes_changes_only(replicas, annotations, forced, writes, scaled, monkeypatch):
     body = replica_set(replicas, annotations)
     writer, calls = writer_of(body)
+    triggered: list[tuple[str, str]] = []
+    monkeypatch.setattr(Reconcile, "will_trigger", lambda _, *key: triggered.append(key))
     changed, updated = await writer.scale_replica_set(convert(ReplicaSet, body), 3, forced=forced)
     assert (changed, len(calls)) == (scaled, writes)
+    assert triggered == ([("replicaset", "default/web-1")] if scaled else [])
     assert updated.spec.replicas == 3
 
 

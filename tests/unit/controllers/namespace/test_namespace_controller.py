@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -279,3 +280,21 @@ async def test_deleted_pod_enqueues_its_terminating_namespace(fake_apiserver, na
         pods.apply("ADDED", convert(Pod, {"metadata": {"name": name, "namespace": "ns", "uid": name}}), 0)
     pods.apply("DELETED", convert(Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "p"}}), 0)
     assert [controller.queue.take() for _ in range(len(controller.queue))] == keys
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+async def test_namespace_is_marked_terminating_after_a_conflict(fake_apiserver, recreated):
+    controller = NamespaceController(fake_apiserver.context)
+    stored = fake_apiserver.store.get(NAMESPACES, "", "ns")
+    deleted = {**stored, "metadata": {**stored["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    fake_apiserver.store.update(NAMESPACES, deleted)
+    if recreated:
+        stored = {**stored, "metadata": {**stored["metadata"], "uid": "former"}}
+    with pytest.raises(RuntimeError, match="uid has changed") if recreated else contextlib.nullcontext():
+        marked = await controller._mark_terminating(convert(Namespace, stored))
+        assert (marked.metadata.name, marked.status.phase) == ("ns", "Terminating")
+        writes = len(fake_apiserver.requests)
+        assert await controller._mark_terminating(marked) is marked
+        assert len(fake_apiserver.requests) == writes, "it is marked already"
+    phase = fake_apiserver.store.get(NAMESPACES, "", "ns")["status"]["phase"]
+    assert phase == ("Active" if recreated else "Terminating")

@@ -55,6 +55,7 @@ async def test_template_that_is_created_later_is_used_for_the_group(gang_apiserv
     assert gang_apiserver.objects(RESOURCE_CLAIMS) == []
     event = gang_apiserver.context.events.events[0]
     assert event.message.startswith('PodGroupResourceClaim gpu: resource claim template "gpus"')
+    await asyncio.sleep(100)  # so that the next try is not within the time below
     await create(gang_apiserver, template_body())
     assert len(gang_apiserver.objects(RESOURCE_CLAIMS)) == 1
 

@@ -91,6 +91,7 @@ async def test_template_that_is_created_later_is_used(fake_apiserver, controller
     assert event.message == (
         'PodResourceClaim gpu: resource claim template "gpus": resourceclaimtemplate.resource.k8s.io "gpus" not found'
     )
+    await asyncio.sleep(100)  # so that the next try is not within the time below
     await create(fake_apiserver, template_body())
     assert the_claim(fake_apiserver)["metadata"]["generateName"] == "web-gpu-"
 

@@ -84,6 +84,48 @@ NODE_NAME = PluginRef("NodeName")
             id="plugin enabled twice",
         ),
         pytest.param(
+            {"profiles": (Profile("a", points={"queueSort": PluginSet(enabled=(NODE_NAME, PluginRef("Other")))}),)},
+            ["profiles[0].plugins.queueSort.Enabled: Invalid value: 2: only one queue sort plugin can be enabled"],
+            id="two queue sort plugins",
+        ),
+        pytest.param(
+            {
+                "profiles": (
+                    Profile(
+                        "a",
+                        points={"filter": PluginSet(enabled=(NODE_NAME, PluginRef("EBSLimits")))},
+                        args={"CinderLimits": {}},
+                    ),
+                )
+            },
+            [
+                f'profiles[0].{field}: Invalid value: "{name}": was invalid in version '
+                '"kubescheduler.config.k8s.io/v1" (KubeSchedulerConfiguration is version '
+                '"kubescheduler.config.k8s.io/v1")'
+                for field, name in (("plugins.filter.enabled[1]", "EBSLimits"), ("pluginConfig", "CinderLimits"))
+            ],
+            id="removed plugins",
+        ),
+        pytest.param(
+            {
+                "extenders": (
+                    ExtenderConfiguration(
+                        "http://a",
+                        filter_verb="f",
+                        managed_resources=(ManagedResource("example.com/gpu"), ManagedResource("example.com/nic")),
+                    ),
+                    ExtenderConfiguration(
+                        "http://b", filter_verb="f", managed_resources=(ManagedResource("example.com/gpu"),)
+                    ),
+                )
+            },
+            [
+                'extenders[1].managedResources[0].name: Invalid value: "example.com/gpu": '
+                "duplicate extender managed resource name"
+            ],
+            id="resource managed by two extenders",
+        ),
+        pytest.param(
             {"profiles": (Profile("a"), Profile("b", points={"queueSort": PluginSet(disabled=("*",))}))},
             [
                 "profiles[1].plugins.queueSort: Invalid value: "
@@ -242,6 +284,18 @@ def test_validate_configuration(config: dict[str, Any], errors: list[str]) -> No
             id="candidate nodes",
         ),
         pytest.param("DynamicResources", {"bindingTimeout": "100ms"}, ["bindingTimeout"], id="binding timeout"),
+        pytest.param("DynamicResources", {"filterTimeout": "-1s"}, ["filterTimeout"], id="filter timeout"),
+        pytest.param("DynamicResources", {"filterTimeout": "0s"}, [], id="no filter timeout"),
+        pytest.param("PodTopologySpread", {"defaultingType": "None"}, ["defaultingType"], id="defaulting type"),
+        pytest.param(
+            "PodTopologySpread",
+            {
+                "defaultingType": "List",
+                "defaultConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": ""}],
+            },
+            ["defaultConstraints[0].whenUnsatisfiable"],
+            id="constraint without whenUnsatisfiable",
+        ),
         pytest.param("NodeName", {}, [], id="no arguments"),
     ],
 )

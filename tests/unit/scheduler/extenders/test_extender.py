@@ -493,3 +493,45 @@ def test_unreadable_ca_file_is_a_user_error():
     config = ExtenderConfiguration("https://x", enable_https=True, tls_config=ExtenderTLS(ca_file="/nowhere/ca.pem"))
     with pytest.raises(UserError, match="the TLS configuration of extender https://x cannot be used: "):
         HTTPExtender(config, FullObjects(None))
+
+
+@pytest.mark.parametrize(
+    ("verb", "response", "message"),
+    [
+        pytest.param("filter", {"error": "no"}, "no", id="filter"),
+        pytest.param("filter", {"Error": "no"}, "no", id="filter, as Go writes it"),
+        pytest.param("bind", {"error": "taken"}, "taken", id="bind"),
+        pytest.param("prioritize", {"host": "a"}, 'extender "{url}" returned no list for prioritize', id="no list"),
+    ],
+)
+async def test_error_in_a_response_is_an_extender_error(server, cluster, verb, response, message):
+    url, responses, _ = server
+    responses[verb] = lambda body: response
+    verbs = {f"{name}_verb": name for name in ("filter", "prioritize", "bind")}
+    extender = HTTPExtender(ExtenderConfiguration(url, **verbs), FullObjects(cluster.server.client))
+    pod = cluster.pod("p")
+    with pytest.raises(ExtenderError) as error:
+        await {
+            "filter": lambda: extender.filter(pod, []),
+            "prioritize": lambda: extender.prioritize(pod, []),
+            "bind": lambda: extender.bind(pod, "a"),
+        }[verb]()
+    assert str(error.value) == message.format(url=url)
+    await extender.close()
+
+
+async def test_response_that_is_no_json_is_an_extender_error(cluster):
+    async def respond(request: web.Request) -> web.Response:
+        return web.Response(text="nothing")
+
+    app = web.Application()
+    app.router.add_post("/filter", respond)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster.server.client))
+    with pytest.raises(ExtenderError, match=f'Post "{url}/filter": JSON is malformed'):
+        await extender.filter(cluster.pod("p"), [])
+    await extender.close()
+    await runner.cleanup()

@@ -95,3 +95,25 @@ def test_annotation_avoids_no_pods_of_other_kinds_of_controllers(plugin_cluster:
     plugin, (info,) = NodePreferAvoidPods(plugin_args.NoArgs(), cluster), cluster.snapshot.node_infos
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "sts", "controller": True}
     assert plugin.score(CycleState(), PodInfo(pod("p", owner=[owner])), info) == 100
+
+
+def test_selector_spread_leaves_other_pods_alone(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    labels = {"app": "web"}
+    others = [pod("x", "a", labels=labels, namespace="other"), pod("y", "a", labels={"app": "db"})]
+    cluster = plugin_cluster([node("a"), node("b")], [pod("existing", "a", labels=labels), *others])
+    service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": labels}}
+    cluster.put("services", convert(Service, service))
+    plugin, snapshot = SelectorSpread(plugin_args.NoArgs(), cluster), cluster.snapshot
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    own_constraints = pod("p", labels=labels, topologySpreadConstraints=[constraint])
+    for incoming, counts, scores in (
+        (pod("q", labels=labels), [1, 0], [0, 100]),
+        (pod("r", labels={"app": "other"}), [0, 0], [100, 100]),
+        (own_constraints, [0, 0], [0, 0]),
+    ):
+        state, info = CycleState(), PodInfo(incoming)
+        plugin.pre_score(state, info, snapshot, snapshot.all_rows)
+        found = {node.name: plugin.score(state, info, node) for node in snapshot.node_infos}
+        assert [found["a"], found["b"]] == counts
+        rows = np.array([snapshot.row_of["a"], snapshot.row_of["b"]])
+        assert plugin.normalize_scores(state, info, snapshot, rows, np.array(counts)).tolist() == scores

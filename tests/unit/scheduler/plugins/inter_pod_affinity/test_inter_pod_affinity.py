@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import POD
+from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.inter_pod_affinity.inter_pod_affinity import InterPodAffinity
@@ -51,3 +54,33 @@ def test_own_preferred_terms_count_if_those_of_existing_pods_are_ignored(
         5 if kind == "podAffinity" else -5,
         0,
     ]
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_malformed_term_rejects_the_pod(kind: str, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    plugin, snapshot = InterPodAffinity(plugin_args.InterPodAffinityArgs(), cluster), cluster.snapshot
+    selector = {"matchExpressions": [{"key": "app", "operator": "Unknown"}]}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    new = PodInfo(pod("new", affinity={kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}))
+    result, status = plugin.pre_filter(CycleState(), new, snapshot)
+    assert result is None
+    assert status is not None
+    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert status.message.startswith("parsing pod: ")
+    score_status = plugin.pre_score(CycleState(), new, snapshot, snapshot.all_rows)
+    assert score_status is not None
+    assert score_status.code is Code.ERROR
+    assert score_status.message.startswith("failed to parse pod: ")
+    for registered in plugin.events_to_register():
+        if registered.event.resource == POD and registered.hint is not None:
+            with pytest.raises(ValueError, match="Unknown"):
+                registered.hint(new.pod, None, pod("other", "a"))
+
+
+def test_scores_without_candidates(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(), cluster)
+    none = np.zeros(0, np.int64)
+    normalized = plugin.normalize_scores(CycleState(), PodInfo(pod("new")), cluster.snapshot, none, none)
+    assert normalized.tolist() == []

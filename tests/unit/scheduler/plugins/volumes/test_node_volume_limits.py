@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.storage_types import CSIDriver, CSINode, StorageClass, VolumeAttachment
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import Hint
+from kubeloop.scheduler.api.status import Code
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.plugins.volumes import node_volume_limits
 from kubeloop.scheduler.plugins.volumes.node_volume_limits import NodeVolumeLimits
+from kubeloop.scheduler.plugins.volumes.volume_claims import ClaimError
 from support.objects.plugin_volumes import make_claim, make_volume
 from support.scheduling.plugin_cluster import rejections
 
@@ -219,3 +225,59 @@ def test_event_wakes_pods_whose_volumes_it_concerns(
         assert hint(incoming, pod("q", fields["node"], volumes=fields["volumes"]), None) is expected
     else:
         assert hint(incoming, None, make_claim(fields["claim"])) is expected
+
+
+def use_of(volume: str) -> dict[str, Any]:
+    """Return a volume of a pod: its claim by name, or an in-tree volume."""
+    if volume.startswith("ebs:"):
+        return {"name": "v", "awsElasticBlockStore": {"volumeID": volume.removeprefix("ebs:")}}
+    if volume == "empty":
+        return {"name": "v", "emptyDir": {}}
+    return {"name": "v", "persistentVolumeClaim": {"claimName": volume}}
+
+
+@pytest.mark.parametrize(
+    ("incoming", "rejected"),
+    [
+        pytest.param("a2", True, id="second volume of the driver"),
+        pytest.param("unbound", True, id="unbound claim of a class of the driver"),
+        pytest.param("unknown-class", False, id="unbound claim of an unknown class"),
+        pytest.param("empty", False, id="no volume that is attached"),
+    ],
+)
+def test_volumes_that_count_for_the_limit(incoming, rejected, plugin_cluster, node, pod):
+    cluster = plugin_cluster([node("n")], [pod("existing", "n", volumes=[use_of("a1"), use_of("empty")])])
+    with_claims(cluster)
+    cluster.put("csi_nodes", csi_node("n", a=1))
+    cluster.put("storage_classes", convert(StorageClass, {"metadata": {"name": "wait"}, "provisioner": "a"}))
+    unknown = make_claim("unknown-class")
+    spec = structs.replace(unknown.spec, storage_class_name="missing")
+    cluster.put("persistent_volume_claims", make_claim("unbound"), structs.replace(unknown, spec=spec))
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    new = pod("p", volumes=[use_of("empty"), use_of(incoming)])
+    assert list(rejections(plugin, cluster, new)) == (["n"] if rejected else [])
+
+
+def test_malformed_in_tree_volume_is_an_error(plugin_cluster, node, pod):
+    cluster = plugin_cluster([node("n")])
+    driver = "ebs.csi.aws.com"
+    cluster.put("csi_nodes", csi_node("n", **{driver: 1}))
+    plugin, snapshot = NodeVolumeLimits(plugin_args.NoArgs(), cluster), cluster.snapshot
+    new = PodInfo(pod("p", volumes=[use_of("ebs:aws://zone/disk")]))
+    status = plugin.filter(CycleState(), new, snapshot.node_infos[0])
+    assert status is not None
+    assert status.code is Code.ERROR
+    assert status.message.startswith("converting volume(v) from inline to csi: ")
+    with pytest.raises(ClaimError, match="converting volume"):
+        plugin.filter_rows(CycleState(), new, snapshot, snapshot.all_rows)
+
+
+def test_limits_of_many_drivers_are_cached_for_a_while(plugin_cluster, node, pod, monkeypatch):
+    monkeypatch.setattr(node_volume_limits, "_MAX_DRIVERS", 2)
+    cluster = plugin_cluster([node("n")])
+    drivers = [f"d{number}" for number in range(5)]
+    cluster.put("csi_nodes", csi_node("n", **dict.fromkeys(drivers, 1)))
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    for driver in drivers:
+        assert plugin._node_counts.limits(cluster.snapshot, driver).tolist() == [1]
+        assert len(plugin._node_counts._limits) <= 2
