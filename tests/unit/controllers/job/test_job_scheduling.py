@@ -11,7 +11,7 @@ from kubeloop.controllers.job import job_scheduling
 from kubeloop.controllers.job.job_controller import JobController
 from kubeloop.kube.objects.api_types import Job, convert
 from kubeloop.kube.objects.resources import JOBS, POD_GROUPS, PODS, WORKLOADS
-from kubeloop.kube.objects.workload_types import Workload
+from kubeloop.kube.objects.workload_types import PodGroup, Workload
 from support.objects.batch_objects import create_job
 
 JSON = dict[str, Any]
@@ -128,3 +128,32 @@ async def test_job_without_the_gate_creates_pods_only(fake_apiserver, start):
     create_job(fake_apiserver, "train", **GANG)
     await asyncio.sleep(5)
     assert {path.rpartition("/")[2] for path in fake_apiserver.written("POST")} == {"pods"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "keys"),
+    [
+        ({}, []),
+        ({"controllerRef": {"apiGroup": "batch", "kind": "Job", "name": "train"}}, ["ns/train"]),
+        ({"controllerRef": {"apiGroup": "apps", "kind": "Job", "name": "train"}}, []),
+        ({"controllerRef": {"apiGroup": "batch", "kind": "CronJob", "name": "train"}}, []),
+    ],
+    ids=["none", "Job", "other group", "other kind"],
+)
+def test_job_of_a_workload(spec: JSON, keys: list[str]):
+    workload = convert(Workload, {"metadata": {"name": "w", "namespace": "ns"}, "spec": spec})
+    assert list(job_scheduling._job_keys(workload)) == keys
+
+
+@pytest.mark.parametrize(
+    ("reference", "keys"),
+    [
+        (None, []),
+        ({}, []),
+        ({"workload": {"workloadName": "w", "podGroupTemplateName": "t"}}, ["ns/w"]),
+    ],
+    ids=["none", "no workload", "workload"],
+)
+def test_workload_of_a_pod_group(reference: JSON | None, keys: list[str]):
+    body = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"podGroupTemplateRef": reference}}
+    assert list(job_scheduling._workload_keys(convert(PodGroup, body))) == keys

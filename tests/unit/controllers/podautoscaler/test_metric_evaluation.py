@@ -215,3 +215,24 @@ async def test_unknown_type_is_an_error(fake_apiserver):
         "InvalidMetricSourceType",
         'unknown metric source type "Other"',
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(
+            resource_metric(),
+            "invalid resource metric source: neither an average utilization target nor an average value",
+            id="resource",
+        ),
+        pytest.param(
+            named_metric("Object", type="Value"), "invalid object metric source: neither a value", id="object"
+        ),
+        pytest.param(
+            named_metric("External", type="Value"), "invalid external metric source: neither a value", id="external"
+        ),
+    ],
+)
+async def test_metric_without_a_target_is_invalid(fake_apiserver, body, message):
+    with pytest.raises(InvalidMetric, match=message):
+        await evaluate(fake_apiserver.client, body)

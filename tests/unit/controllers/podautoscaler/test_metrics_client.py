@@ -171,3 +171,41 @@ async def test_failed_request_is_an_error_of_the_metrics_api(error, message):
 async def test_invalid_response_is_an_error_of_the_metrics_api():
     with pytest.raises(MetricError, match=r"^unable to fetch metrics from custom metrics API: JSON is malformed"):
         await MetricsClient(MetricsAdapter("no JSON")).of_object("rate", "ns", "services", "x", None)
+
+
+class EmptyAdapter(MetricsAdapter):
+    """A server whose custom metrics API has these versions."""
+
+    def __init__(self, *versions: str) -> None:
+        super().__init__()
+        self._versions = versions
+
+    async def raw(self, method: str, target: str) -> Any:
+        if target != "/apis/custom.metrics.k8s.io":
+            return await super().raw(method, target)
+        versions = ",".join(f'{{"version":"{version}"}}' for version in self._versions)
+        return type("Response", (), {"body": f'{{"versions":[{versions}]}}'.encode()})
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        pytest.param(("v1beta2",), "no metrics returned from custom metrics API", id="no pods"),
+        pytest.param(("v1alpha1",), r"no custom metrics API \(custom.metrics.k8s.io\) registered", id="old version"),
+        pytest.param((), r"no custom metrics API \(custom.metrics.k8s.io\) registered", id="no version"),
+    ],
+)
+async def test_custom_metrics_that_are_missing(versions, message):
+    with pytest.raises(MetricError, match=message):
+        await MetricsClient(EmptyAdapter(*versions)).of_pods("rate", "ns", "app=web", None)
+
+
+@pytest.mark.parametrize(
+    ("versions", "version"),
+    [(("v1beta1",), "v1beta1"), (("v1beta2", "v1beta1"), "v1beta2"), (("v1beta1", "v1beta2"), "v1beta2")],
+)
+async def test_preferred_version_of_custom_metrics(versions, version):
+    adapter = EmptyAdapter(*versions)
+    with pytest.raises(MetricError, match="returned 0 results"):
+        await MetricsClient(adapter).of_object("rate", "ns", "services", "x", None)
+    assert adapter.targets[-1].startswith(f"/apis/custom.metrics.k8s.io/{version}/")

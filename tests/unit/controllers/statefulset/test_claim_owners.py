@@ -99,3 +99,12 @@ def test_owner_that_is_no_controller_becomes_the_controller():
 )
 def test_new_pod_waits_for_deletion_of_a_former_pods_claim(owners, scaled, awaits):
     assert awaits_former_pod(claim(*owners), web("Retain", scaled), "web-0") == awaits
+
+
+def test_claims_of_a_set_without_policy_are_retained():
+    body = stateful_set(replicas=0, claims=("data",))
+    body["metadata"].update(namespace="ns", uid="sts-uid")
+    sts = convert(StatefulSet, {**body, "spec": {**body["spec"], "persistentVolumeClaimRetentionPolicy": None}})
+    assert owners_match_policy(claim(), sts, PRESENT)
+    assert owner_references_by_policy(claim(STS, OTHER_OWNER), sts, PRESENT) == [OTHER_OWNER]
+    assert not has_other_controller(claim(OTHER), sts, PRESENT)

@@ -12,6 +12,7 @@ import pytest
 from kubeloop.kube.errors import ApiError, ServerUnreachable, from_status
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import Status as ApiStatus
+from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.api_calls.background_calls import BackgroundCalls
@@ -228,3 +229,47 @@ async def test_members_of_a_group_are_bound_one_slot_at_a_time(clock: Any) -> No
     assert await asyncio.gather(*(binding.run(name) for name in "abc")) == [None, None, None]
     assert asyncio.get_running_loop().time() - start == pytest.approx(3)
     assert binding.cycle.free_slots == 1
+
+
+class BindingExtender:
+    """An extender that binds pods, or raises `error`."""
+
+    def __init__(
+        self, error: str = "", *, ignorable: bool = False, binds: bool = True, interested: bool = True
+    ) -> None:
+        self.error, self.ignorable, self.binds, self.interested = error, ignorable, binds, interested
+        self.bound: list[str] = []
+
+    def is_interested(self, pod: Any) -> bool:
+        return self.interested
+
+    async def bind(self, pod: Any, node_name: str) -> None:
+        if self.error:
+            raise ExtenderError(self.error)
+        self.bound.append(f"{pod.metadata.name} to {node_name}")
+
+
+@pytest.mark.parametrize(
+    ("extenders", "message", "bound", "requests"),
+    [
+        pytest.param([], None, [], 1, id="no extender: the plugin binds"),
+        pytest.param([BindingExtender()], None, [["p to n"]], 0, id="extender"),
+        pytest.param([BindingExtender(), BindingExtender()], None, [["p to n"], []], 0, id="the first one"),
+        pytest.param([BindingExtender(binds=False)], None, [[]], 1, id="extender that does not bind"),
+        pytest.param([BindingExtender(interested=False)], None, [[]], 1, id="pod without its resources"),
+        pytest.param([BindingExtender("no")], "no", [[]], 0, id="error"),
+        pytest.param([BindingExtender("no", ignorable=True)], None, [[]], 1, id="ignorable error"),
+        pytest.param(
+            [BindingExtender("no", ignorable=True), BindingExtender()], None, [[], ["p to n"]], 0, id="the next one"
+        ),
+    ],
+)
+async def test_extender_that_binds_replaces_the_plugins(clock, extenders, message, bound, requests):
+    for extender in extenders:
+        extender.bound.clear()
+    binding = Binding(clock, None)
+    binding.cycle._extenders = extenders
+    status = await binding.run()
+    assert (None if status is None else status.message) == message
+    assert [extender.bound for extender in extenders] == bound
+    assert len(binding.binder.started) == requests

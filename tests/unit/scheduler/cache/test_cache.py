@@ -208,3 +208,27 @@ def test_inconsistent_snapshot_is_reported_and_built_anew(caplog):
 def test_unknown_node_cannot_be_removed():
     with pytest.raises(CacheError, match="node n is not found"):
         Cache(lambda: 0.0).remove_node(convert(Node, {"metadata": {"name": "n"}}))
+
+
+def test_node_that_is_added_or_updated_twice_has_its_images_once():
+    cache, snapshot = Cache(lambda: 0.0), Snapshot()
+    cache.add_node(node("a", 0))
+    cache.add_node(node("a", 3))  # in the same zone
+    cache.update_node(None, node("b", 1))
+    cache.update_snapshot(snapshot)
+    assert [info.name for info in snapshot.node_infos] == ["a", "b"]
+    images = {name: state.num_nodes for info in snapshot.node_infos for name, state in info.image_states.items()}
+    assert images == {"image-1": 2}
+    cache.remove_node(node("a", 3))
+    cache.add_node(node("c", 1))
+    cache.update_snapshot(snapshot)
+    added = snapshot.get("c")
+    assert added is not None
+    assert {name: state.num_nodes for name, state in added.image_states.items()} == {"image-1": 2}, "b and c"
+
+
+def test_node_of_another_zone_cannot_be_removed():
+    cache = Cache(lambda: 0.0)
+    cache.add_node(node("a", 0))
+    with pytest.raises(CacheError, match="node a was not found in the list of its zone"):
+        cache.remove_node(node("a", 1))

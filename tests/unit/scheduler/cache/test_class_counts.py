@@ -144,3 +144,35 @@ def test_classes_of_removed_rows_are_noted() -> None:
     assert counts.membership > before
     assert counts.rows_of == {"a": {1: 1}, "c": {0: 1}}
     counts.check()
+
+
+class RecentRows(ChangedRows):
+    """The rows that a test has changed since the sum was computed."""
+
+    def __init__(self) -> None:
+        self.changed: list[int] = []
+
+    def changed_since(self, generation: int) -> npt.NDArray[np.intp]:
+        return np.array(self.changed, np.intp)
+
+
+@pytest.mark.parametrize("rows", [8, 64, 65, 100])
+@pytest.mark.parametrize("changed", [1, 16, 17, 30])
+def test_sum_is_right_after_its_changes_left_the_log(rows: int, changed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the changed rows are counted again, or all rows if many have changed."""
+    monkeypatch.setattr(class_counts, "_MAX_LOG", 6)
+    recent = RecentRows()
+    counts: ClassCounts[str] = ClassCounts(recent)
+    counts.reorder([-1] * rows)
+    for row in range(rows):
+        counts.set_row(row, {"a": 1})
+    sums = [counts.weighted("cached", {"a": 1, "b": 10}.__getitem__).tolist()]
+    assert sums[0] == [1] * rows
+    recent.changed = list(range(min(changed, rows)))
+    for row in recent.changed:
+        counts.set_row(row, {"a": 2, "b": 1})
+        assert len(counts._log) <= 6 + 2
+    expected = [12 if row in recent.changed else 1 for row in range(rows)]
+    assert counts.weighted("cached", {"a": 1, "b": 10}.__getitem__).tolist() == expected
+    assert counts.weighted("new", {"a": 1, "b": 10}.__getitem__).tolist() == expected
+    counts.check()

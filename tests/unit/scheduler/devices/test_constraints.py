@@ -114,3 +114,31 @@ def test_no_two_devices_of_a_request_have_a_value_in_common():
 def test_device_without_values_satisfies_no_constraint_over_lists():
     assert not lists().add("r", "", DRIVER, with_value(ints=[]))
     assert not lists().add("r", "", DRIVER, convert(Device, {"name": "d"}))
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_distinct_attribute_of_some_requests(lists):
+    spec = DeviceConstraint(requests=("r", "s"), distinct_attribute=f"{DRIVER}/x")
+    distinct = new_constraint(spec, "default/c", 0, lists=lists)
+    assert distinct.add("r", "", DRIVER, with_value(int=1))
+    assert distinct.add("t", "", DRIVER, with_value(int=1)), "it does not apply to t"
+    assert not distinct.add("s", "", DRIVER, with_value(int=1))
+    assert not distinct.add("s", "", DRIVER, convert(Device, {"name": "d"})), "no value"
+    distinct.remove("t", "")
+    assert not distinct.add("s", "", DRIVER, with_value(int=1))
+    distinct.remove("r", "")
+    assert distinct.add("s", "", DRIVER, with_value(int=1))
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_match_attribute_of_some_requests(lists):
+    spec = DeviceConstraint(requests=("r", "s"), match_attribute=f"{DRIVER}/x")
+    match = new_constraint(spec, "default/c", 0, lists=lists)
+    assert match.add("t", "", DRIVER, with_value(int=9)), "it does not apply to t"
+    assert not match.add("r", "", DRIVER, convert(Device, {"name": "d"})), "no value"
+    assert match.add("r", "", DRIVER, with_value(int=1))
+    assert not match.add("s", "", DRIVER, with_value(int=2))
+    match.remove("t", "")
+    assert not match.add("s", "", DRIVER, with_value(int=2))
+    match.remove("r", "")
+    assert match.add("s", "", DRIVER, with_value(int=2))

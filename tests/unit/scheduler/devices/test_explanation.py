@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kubeloop.scheduler.devices.allocator import SearchSettings
 from kubeloop.scheduler.devices.explanation import explain_requests
 from kubeloop.scheduler.devices.requests import claim_requests
@@ -80,3 +82,43 @@ def test_unusable_pools_and_devices_of_other_nodes():
 def test_selector_that_fails_is_the_explanation():
     devices = FilledDevices(device_class("gpu", "device.attributes['x'].y == 1"), device_slice("a", gpu("d")))
     assert lines_for(devices, claim("c")) == ["class gpu: selector #0: CEL runtime error: no such key: y"]
+
+
+def lines_on_a(*devices, gates=None, **fields):
+    """Return the explanation of a claim for one GPU on node a."""
+    filled = FilledDevices(device_class(), device_slice(None, *devices, **fields), gates=gates)
+    return lines_for(filled, claim("c"), nodes=("a",))
+
+
+def test_devices_of_the_node_are_usable():
+    lines = lines_on_a(
+        gpu("x", nodeName="a"), gpu("y", nodeName="b"), gpu("z", nodeName="a"), perDeviceNodeSelection=True
+    )
+    assert lines == ["default/c, request r: needs 1 device; at most 2 of one node can be used"]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "explained"),
+    [
+        (True, "at most 1 of one node can be used"),
+        (False, "can be used; other devices: 1 need a disabled feature gate"),
+    ],
+)
+def test_devices_with_binding_conditions_need_their_gate(enabled, explained):
+    gates = {"DRADeviceBindingConditions": enabled, "DRAResourceClaimDeviceStatus": True}
+    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    (line,) = lines_on_a(gpu("x", **conditions), allNodes=True, gates=gates)
+    assert line.endswith(explained)
+
+
+def test_values_of_lists_count_for_constraints():
+    devices = FilledDevices(
+        device_class(),
+        device_slice("a", *(gpu(f"d{n}", numa=numas) for n, numas in enumerate(([0, 1], [1, 2], [3])))),
+        gates={"DRAListTypeAttributes": True},
+    )
+    constraints = [{"matchAttribute": NUMA}]
+    assert lines_for(devices, claim("c", request(count=3), constraints=constraints)) == [
+        "default/c, request r: needs 3 devices; at most 3 of one node can be used",
+        f"default/c, request r: matchAttribute {NUMA}: at most 2 of them with the same value",
+    ]

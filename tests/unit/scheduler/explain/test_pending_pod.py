@@ -360,3 +360,18 @@ async def test_pod_with_the_name_of_a_missing_node_is_not_bound(cluster, schedul
         assert explain(scheduler, "default/bound").summary == "the pod is bound to n"
         assert explain(scheduler, "default/done").summary in ("there is no such pod", "the pod has ended: Succeeded")
         assert explain(scheduler, "default/stray", {"nodes"}).summary == "the pod is bound to gone"
+
+
+async def test_pod_whose_binding_is_in_flight(cluster, scheduling):
+    cluster.node("n")
+    explanations = []
+    async with scheduling() as scheduler:
+        cluster.server.transport.on_send = lambda request: (
+            explanations.append(explain(scheduler, "default/p")) if request.path.endswith("/binding") else None
+        )
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+    (explanation,) = explanations
+    assert explanation.queue == "in flight"
+    assert explanation.summary == "the pod is being bound to n"
+    assert explanation.nodes == []
