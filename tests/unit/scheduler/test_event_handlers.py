@@ -278,3 +278,11 @@ def test_update_of_a_bound_pod_replaces_it_in_the_cache(handlers: HandledEvents)
     bound = handlers.add(handlers.pod("p", "n", labels={"version": "1"}))
     handlers.update(bound, changed := handlers.pod("p", "n", labels={"version": "2"}))
     assert handlers.cache.pods() == {"p": changed}
+
+
+def test_pod_whose_termination_is_revoked_is_added_again(handlers: HandledEvents) -> None:
+    done = handlers.pod("p", "n", status={"phase": "Succeeded"})
+    handlers.add(done)
+    assert handlers.cache.pods() == {}
+    handlers.update(done, handlers.pod("p", "n"))
+    assert sorted(handlers.cache.pods()) == ["p"]

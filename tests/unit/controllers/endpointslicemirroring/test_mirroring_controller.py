@@ -106,3 +106,15 @@ async def test_addresses_above_the_limit_are_reported(apiserver, recorded_events
     message = "A max of 2 addresses can be mirrored to EndpointSlices per Endpoints subset. 1 addresses were skipped"
     assert event == ("Warning", "TooManyAddressesToMirror", message)
     assert metrics.values(PREFIX)["endpoints_desired"] == 2
+
+
+async def test_invalid_addresses_are_reported(apiserver, recorded_events):
+    create(apiserver)
+    await addresses(apiserver)
+    endpoints = apiserver.store.get(ENDPOINTS, "ns", "web")
+    subset = {**endpoints["subsets"][0], "addresses": [{"ip": "10.1.0.1"}, {"ip": "nowhere"}]}
+    apiserver.store.update(ENDPOINTS, {**endpoints, "subsets": [subset]})
+    assert await addresses(apiserver) == ["10.1.0.1"]
+    assert {(it.reason, it.message) for it in recorded_events.events} == {
+        ("InvalidIPAddress", "Skipped 1 invalid IP addresses when mirroring to EndpointSlices")
+    }

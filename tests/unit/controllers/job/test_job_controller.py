@@ -399,6 +399,7 @@ def job_version(uid: str = "u", *, generation: int = 1, version: str = "1", fini
         pytest.param("MODIFIED", job_version(generation=2, version="2"), ["ns/job"], id="new spec"),
         pytest.param("MODIFIED", job_version(version="2"), [("ns/job", BATCH_SECONDS)], id="new status: later"),
         pytest.param("MODIFIED", job_version(version="2", finished=True), ["ns/job"], id="finished"),
+        pytest.param("MODIFIED", job_version("v", version="2"), ["ns/job", "ns/job"], id="created again"),
     ],
 )
 async def test_job_event_enqueues_the_job(verb, job, calls):
@@ -414,7 +415,7 @@ async def test_job_event_enqueues_the_job(verb, job, calls):
     jobs.apply(verb, job, 0)
     added = [(call["key"], call["after_seconds"]) if "after_seconds" in call else call["key"] for call in queue.calls]
     assert added == calls
-    assert controller._records.expectations.met("ns/job") is (verb == "DELETED")
+    assert controller._records.expectations.met("ns/job") is (verb == "DELETED" or job.metadata.uid == "v")
 
 
 @pytest.mark.parametrize(("refused", "met"), [(False, False), (True, True)])

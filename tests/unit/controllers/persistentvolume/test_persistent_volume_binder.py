@@ -244,6 +244,10 @@ async def test_delayed_claim_is_bound_to_volume_with_its_claim_ref():
             ("WaitForFirstConsumer", "waiting for first consumer to be created before binding"),
             ("WaitForPodScheduled", "waiting for pod web to be scheduled"),
         ]
+        cluster.pod("db")
+        await settle()
+        waits = [message for reason, message in cluster.events() if reason == "WaitForPodScheduled"]
+        assert waits[-1] in {"waiting for pods web,db to be scheduled", "waiting for pods db,web to be scheduled"}
         volume, claim = cluster.get_volume(), cluster.get_claim()
         ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": claim["metadata"]["uid"]}
         cluster.store.update(PERSISTENT_VOLUMES, {**volume, "spec": {**volume["spec"], "claimRef": ref}})
@@ -291,6 +295,20 @@ async def test_unsuitable_volume_name_of_claim_records_event():
         cluster.claim("second", volumeName="other")
         await settle()
         assert cluster.events()[1:] == [("FailedBinding", 'volume "other" already bound to a different claim.')]
+
+
+@pytest.mark.parametrize("is_referenced", [False, True])
+async def test_claim_is_bound_to_the_volume_that_it_names(is_referenced: bool):
+    async with running() as cluster:
+        cluster.claim(volumeName="disk")
+        await settle()
+        assert cluster.phases() == {"data": "Pending"}
+        reference = {"namespace": "default", "name": "data", "uid": cluster.get_claim()["metadata"]["uid"]}
+        cluster.volume(**({"claimRef": reference} if is_referenced else {}))
+        cluster.volume("other")
+        await settle()
+        assert cluster.phases() == {"data": "Bound", "disk": "Bound", "other": "Available"}
+        assert cluster.get_volume()["spec"]["claimRef"]["uid"] == reference["uid"]
 
 
 async def test_bound_claim_whose_volume_is_deleted_is_lost():

@@ -422,3 +422,16 @@ def test_storage_capacity_scoring_has_a_default_shape(text: str):
     ]
     assert volume_binding["shape"] == [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]
     assert config == default_configuration(gates)
+
+
+@pytest.mark.parametrize("checks_all", [True, False])
+def test_check_of_all_filters_round_trips(checks_all: bool) -> None:
+    text = f"""
+        kubeloop: {{checkAllFilters: {str(checks_all).lower()}}}
+        profiles: [{{schedulerName: a}}, {{schedulerName: b}}]
+        """
+    config = load(text)
+    assert [profile.check_all_filters for profile in config.profiles] == [checks_all] * 2
+    again = load_configuration(configuration_text(config))
+    assert [profile.check_all_filters for profile in again.profiles] == [checks_all] * 2
+    assert configuration_document(config)["kubeloop"].get("checkAllFilters", False) is checks_all

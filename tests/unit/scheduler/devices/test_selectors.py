@@ -8,6 +8,7 @@ from kubeloop.cel.parser import parse
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.device_types import Device
 from kubeloop.kube.selectors.device_selectors import DeviceSelectorError
+from kubeloop.scheduler.devices import selectors as device_selectors
 from kubeloop.scheduler.devices.selectors import DeviceSelectors, fields_read
 
 DEVICE = {
@@ -190,3 +191,29 @@ def test_attribute_of_the_drivers_domain(attributes, model):
     device = {"name": "d", "attributes": attributes}
     assert matches(f"device.attributes['gpu.example.com'].model == '{model}'", device)
     assert not matches("has(device.attributes['vendor.example.com'].model)", device)
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [
+        ("device.attributes == device.attributes", True),
+        ("device.attributes == device.capacity", False),
+        ("size(device.attributes) == 2", True),
+        ("device.attributes.all(domain, domain != 'other.example.com')", True),
+        ("'gpu.example.com' in device.attributes", True),
+        ("'other.example.com' in device.attributes", False),
+        ("size(device.attributes['other.example.com']) == 0", True),
+    ],
+)
+def test_attributes_are_maps_by_domain(expression, selected):
+    assert matches(expression) is selected
+
+
+def test_cached_results_are_bounded(monkeypatch):
+    monkeypatch.setattr(device_selectors, "_MAX_RESULTS", 3)
+    selectors = DeviceSelectors(consumable_capacity=True)
+    for number in range(9):
+        device = convert(Device, {"name": "d", "attributes": {"numa": {"int": number}}})
+        expression = "device.attributes['gpu.example.com'].numa > 4"
+        assert selectors.matches(expression, "gpu.example.com", device) is (number > 4)
+        assert len(selectors._compiled(expression)._results) <= 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from kubeloop.kube.errors import Conflict
@@ -22,7 +23,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugins.volumes.volume_binding import VolumeBinding
-from kubeloop.scheduler.plugins.volumes.volume_claims import ClaimError
+from kubeloop.scheduler.plugins.volumes.volume_claims import SELECTED_NODE, ClaimError
 from support.objects.plugin_volumes import make_claim, make_volume
 from support.scheduling.plugin_cluster import rejections
 
@@ -348,3 +349,41 @@ def test_provisioning_is_complete(changes: Any, bound: bool | str, plugin_cluste
         cluster.put("persistent_volumes", elsewhere)
         with pytest.raises(ClaimError, match='pv "pv" node affinity doesn\'t match node "a"'):
             plugin._all_bound(assumed, "a")
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "selected", "passed"),
+    [
+        pytest.param("csi.example.com", "", [True, True], id="provisioned on any node"),
+        pytest.param("kubernetes.io/no-provisioner", "", [False, False], id="no volume on any node"),
+        pytest.param("csi.example.com", "b", [False, True], id="provisioned on the selected node"),
+    ],
+)
+def test_nodes_for_a_delayed_claim(
+    provisioner: str, selected: str, passed: list[bool], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster([node("a"), node("b")])
+    put_claim(cluster, provisioner=provisioner)
+    if selected:
+        annotated = msgspec.structs.replace(
+            claim(), metadata=msgspec.structs.replace(claim().metadata, annotations={SELECTED_NODE: selected})
+        )
+        cluster.put("persistent_volume_claims", annotated)
+    plugin, new, state = waiting(cluster, pod)
+    snapshot = cluster.snapshot
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    result = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
+    by_name = {info.name: bool(result.passed[row]) for row, info in enumerate(snapshot.node_infos)}
+    assert [by_name["a"], by_name["b"]] == passed
+    statuses = [plugin.filter(state, new, info) for info in snapshot.node_infos]
+    assert [status is None for status in statuses] == result.passed.tolist()
+    for row, status in enumerate(statuses):
+        assert status is None or result.explain(row) == status
+    none = np.zeros(0, np.intp)
+    assert plugin.filter_rows(state, new, snapshot, none).passed.tolist() == []
+
+
+def test_score_is_zero_without_delayed_claims(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")], feature_gates={"StorageCapacityScoring": True})
+    plugin = VolumeBinding(plugin_args.VolumeBindingArgs(shape=FULL), cluster)
+    assert plugin.score(CycleState(), PodInfo(pod("p")), cluster.snapshot.node_infos[0]) == 0
