@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from kubeloop.controllers.garbagecollector.garbage_collector import ClusterScopedDependent, GarbageCollector
+from kubeloop.controllers.garbagecollector.garbage_collector import (
+    ClusterScopedDependent,
+    GarbageCollector,
+    _retry_on_conflict,
+)
 from kubeloop.controllers.garbagecollector.graph import ObjectIdentity
 from kubeloop.devcluster.api import errors
-from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
+from kubeloop.kube.errors import Conflict
+from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod, Status
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
 from support.apiserver.fake_apiserver import WIDGETS, FakeApiServer
 from support.apiserver.faulty_transport import SentRequest, WatchFault
@@ -511,3 +517,28 @@ async def test_invalid_owner_of_a_cluster_scoped_object_is_checked_once(fake_api
     assert collector._locate(ObjectIdentity("ReplicaSet", "apps/v1", "ns", "web", "gone"))[1] == "ns"
     assert collector._locate(ObjectIdentity("Node", "v1", "ns", "n", "u"))[1] == "", "the namespace of its dependent"
     assert collector._locate(ObjectIdentity("Node", "v1", "", "n", "u"))[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("conflicts", "seconds", "succeeds"),
+    [
+        pytest.param(0, 0.0, True, id="no conflict"),
+        pytest.param(1, 0.01, True, id="one conflict"),
+        pytest.param(2, 0.06, True, id="two: the pause grows fivefold"),
+        pytest.param(3, 0.31, True, id="three"),
+        pytest.param(4, 0.31, False, id="the fourth conflict is raised"),
+    ],
+)
+async def test_conflicts_are_retried_after_growing_pauses(conflicts, seconds, succeeds):
+    remaining = [Conflict(Status(code=409)) for _ in range(conflicts)]
+
+    async def call() -> None:
+        if remaining:
+            raise remaining.pop()
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with contextlib.nullcontext() if succeeds else pytest.raises(Conflict):
+        await _retry_on_conflict(call)
+    assert loop.time() - began == pytest.approx(seconds)
+    assert remaining == []

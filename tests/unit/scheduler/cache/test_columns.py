@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kubeloop.kube.objects.api_types import LabelSelector, convert
+from kubeloop.kube.selectors.selectors import selector_from
 from kubeloop.scheduler.cache.columns import ABSENT, Interned, LabelColumn
 
 
@@ -74,3 +76,36 @@ def test_label_of_no_node_and_of_all_nodes(node: Any) -> None:
     assert column.wide_codes.tolist() == [ABSENT]
     column.codes = np.zeros(2, np.int32)
     assert (column.on_all_nodes, column.wide_codes.tolist()) == (True, [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "candidates"),
+    [
+        pytest.param("In", ["web"], {"web"}, id="one value"),
+        pytest.param("In", ["none"], set(), id="value of no pod"),
+        pytest.param("In", ["web", "db"], {"web", "db", "cache"}, id="two values: not restricted"),
+        pytest.param("NotIn", ["web"], {"web", "db", "cache"}, id="not a value: not restricted"),
+        pytest.param("Exists", [], {"web", "db", "cache"}, id="any value: not restricted"),
+    ],
+)
+def test_classes_that_a_selector_may_select(
+    operator: str, values: list[str], candidates: set[str], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    apps = ("web", "db", "cache")
+    cluster = plugin_cluster([node("a")], [pod(app, "a", labels={"app": app}) for app in apps])
+    expression = {"key": "app", "operator": operator, "values": values}
+    selector = selector_from(convert(LabelSelector, {"matchExpressions": [expression]}))
+    classes = cluster.snapshot.columns.pods.selection_candidates("default", selector)
+    assert {pod_class.labels["app"] for pod_class in classes} == candidates
+
+
+def test_least_frequent_label_determines_the_candidates(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    labels = [{"app": "web", "track": track} for track in ("stable", "beta", "canary")]
+    pods = [pod(f"p{number}", "a", labels=entry) for number, entry in enumerate(labels)]
+    cluster = plugin_cluster([node("a")], pods)
+    columns = cluster.snapshot.columns.pods
+    for wanted in ({"app": "web", "track": "beta"}, {"track": "beta", "app": "web"}):
+        selector = selector_from(convert(LabelSelector, {"matchLabels": wanted}))
+        (pod_class,) = columns.selection_candidates("default", selector)
+        assert pod_class.labels["track"] == "beta"
+    assert list(columns.selection_candidates("other", selector)) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -25,12 +25,14 @@ class EvictionMetrics:
     def __init__(self) -> None:
         self.victims: list[int] = []
         self.evictions: list[str] = []
+        self.seconds: list[float] = []
 
     def preemption_victims(self, count: int) -> None:
         self.victims.append(count)
 
     def victims_evicted(self, result: str, seconds: float) -> None:
         self.evictions.append(result)
+        self.seconds.append(seconds)
 
 
 def post_filter(plugin_cluster: Any, node: Any, pod: Any, **gates: bool) -> tuple[Any, DefaultPreemption, PodInfo, Any]:
@@ -304,3 +306,21 @@ async def test_preemptor_is_queued_by_the_deletion_of_the_last_victim(plugin_clu
     cluster.client.delete = record
     await cluster.spawned[0]
     assert rejected == [("low-2", True), ("low-1", False)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_time_of_evictions_is_measured(fails: bool, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster, _plugin, _new = preempt(plugin_cluster, node, pod)
+    cluster.metrics = metrics = EvictionMetrics()
+    delete = cluster.client.delete
+
+    async def delete_slowly(*arguments: Any, **options: Any) -> None:
+        cluster.clock.moment += timedelta(seconds=3)
+        await delete(*arguments, **options)
+
+    cluster.client.delete = delete_slowly
+    if fails:
+        cluster.client.failures = [None, ServerUnreachable("no response", maybe_applied=True)]
+    await cluster.spawned[0]
+    assert metrics.evictions == ["error" if fails else "success"]
+    assert metrics.seconds == [3.0 if fails else 6.0]
