@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from kubeloop.controllers.endpoint.endpoints_controller import EndpointsController
+from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import ENDPOINTS, PODS, SERVICES
 from kubeloop.process.control_plane.controller_table import default_options
@@ -176,3 +177,20 @@ async def silence_watch(api: Any) -> None:
     api.transport.watch_faults.append(WatchFault("silence", resource="endpoints"))
     api.transport.break_watches("endpoints")
     await asyncio.sleep(2)
+
+
+async def test_deleted_service_is_forgotten(fake_apiserver, start):
+    controller = EndpointsController(structs.replace(fake_apiserver.context, options=default_options()))
+    await start(fake_apiserver.informers, controller)
+    create_service(fake_apiserver)
+    await asyncio.sleep(2)
+    await silence_watch(fake_apiserver)
+    create_pod(fake_apiserver, 1)
+    await asyncio.sleep(5)
+    with pytest.raises(StaleCache):
+        controller._consistency.ensure_ready("ns/web")
+    fake_apiserver.api.succeed("DELETE", SERVICES.path("ns", "web"))
+    await asyncio.sleep(5)
+    controller._consistency.ensure_ready("ns/web")
+    assert controller._trigger_times._times == {}
+    assert controller.queue.pop_reasons("ns/web") == "retry or time", "no reason of an earlier event"

@@ -531,3 +531,25 @@ async def test_pod_update_enqueues_the_stateful_set(min_ready_seconds, before, a
     assert [
         (call["key"], call["after_seconds"]) if "after_seconds" in call else call["key"] for call in queue.calls
     ] == calls
+
+
+async def test_status_is_written_although_the_update_cannot_delete_a_pod(web):
+    web.create(replicas=2)
+    await run_all(web, 2)
+    before = web.status
+    web.server.transport.reject = lambda method, path: (
+        errors.forbidden(PODS, "web-1", "not now") if method == "DELETE" else None
+    )
+    web.set_image("app:2")
+    await settle(2)
+    assert web.pods == ["web-0", "web-1"]
+    assert web.status["updateRevision"] != before["updateRevision"]
+    assert web.status["currentRevision"] == before["currentRevision"]
+    assert web.events[-1].startswith("FailedDelete: ")
+    errors_before = sum(web.server.metrics.values("kubeloop_reconcile_errors").values())
+    assert errors_before > 0
+    web.server.transport.reject = lambda method, path: None
+    for _ in range(4):
+        await settle(20)
+        web.run()
+    assert web.status["currentRevision"] == web.status["updateRevision"]
