@@ -11,8 +11,9 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
     NO_GROUP,
     FindClaim,
     Membership,
-    created_claims,
+    claim_keys,
     group_needs_work,
+    template_keys,
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -46,8 +47,8 @@ class GroupEvents:
         self._add, self._on_pod, self._on_deleted = add, on_pod, on_deleted
         groups = context.informers.informer(POD_GROUPS)
         self.groups = groups.store
-        self.groups.add_index(_CLAIM_INDEX, _claim_keys)
-        self.groups.add_index(_TEMPLATE_INDEX, _template_keys)
+        self.groups.add_index(_CLAIM_INDEX, claim_keys)
+        self.groups.add_index(_TEMPLATE_INDEX, template_keys)
         self._claims = context.informers.informer(RESOURCE_CLAIMS).store
         self._pods = context.informers.informer(PODS).store
         self._pods.add_index(_GROUP_INDEX)
@@ -68,7 +69,7 @@ class GroupEvents:
         if not group.spec.resource_claims:
             return
         self._on_deleted(group.metadata.uid)
-        for key in _claim_keys(group):
+        for key in claim_keys(group):
             self._add(f"claim:{key}")
         for pod in self._pods.by_index(_GROUP_INDEX, group.key):
             self._on_pod(pod)
@@ -99,15 +100,3 @@ def check_group_is_cached(pod: Pod, membership: Membership) -> None:
     if membership.key is not None and membership.pod_group is None:
         name = membership.key.rpartition("/")[2]
         raise ReconcileError(f'get PodGroup for Pod {pod.key}: podgroup.{POD_GROUPS.group} "{name}" not found')
-
-
-def _claim_keys(group: PodGroup) -> list[str]:
-    return [f"{group.metadata.namespace}/{name}" for name in created_claims(group)]
-
-
-def _template_keys(group: PodGroup) -> list[str]:
-    return [
-        f"{group.metadata.namespace}/{entry.resource_claim_template_name}"
-        for entry in group.spec.resource_claims
-        if entry.resource_claim_template_name is not None
-    ]

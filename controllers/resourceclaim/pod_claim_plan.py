@@ -282,3 +282,17 @@ def uses_prioritized_list(devices: DeviceClaim) -> bool:
 
 def requests_admin_access(devices: DeviceClaim) -> bool:
     return any(request.exactly is not None and request.exactly.admin_access for request in devices.requests)
+
+
+def claim_keys(consumer: Pod | PodGroup) -> list[str]:
+    """Return the keys of the claims that a consumer names or that were created for it. Function of an index."""
+    return [f"{consumer.metadata.namespace}/{name}" for name in created_claims(consumer)]
+
+
+def template_keys(consumer: Pod | PodGroup) -> list[str]:
+    """Return the keys of the claim templates that a consumer names. Function of an index."""
+    return [
+        f"{consumer.metadata.namespace}/{entry.resource_claim_template_name}"
+        for entry in consumer.spec.resource_claims
+        if entry.resource_claim_template_name is not None
+    ]

@@ -28,8 +28,8 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
     FindClaim,
     Membership,
     claim_from_template,
+    claim_keys,
     claims_to_reserve,
-    created_claims,
     devices_of,
     group_needs_work,
     is_done,
@@ -37,6 +37,7 @@ from kubeloop.controllers.resourceclaim.pod_claim_plan import (
     plan_group_claims,
     plan_pod_claims,
     recorded_name,
+    template_keys,
     used_claims,
     uses_prioritized_list,
 )
@@ -71,8 +72,8 @@ class ResourceClaimController(EventDrivenController):
         self._groups: GroupEvents | None = None
         if context.feature_gates.enabled("DRAWorkloadResourceClaims"):
             self._groups = GroupEvents(context, add=self.queue.add, on_pod=self.on_pod, on_deleted=self._note_deletion)
-        self._pods.add_index(_USED_CLAIM_INDEX, _claim_keys)
-        self._pods.add_index(_TEMPLATE_INDEX, _template_keys)
+        self._pods.add_index(_USED_CLAIM_INDEX, claim_keys)
+        self._pods.add_index(_TEMPLATE_INDEX, template_keys)
         self._claims.add_index("owner")
         self._claim_informer = claims
         self._created: dict[str, dict[str, ResourceClaim]] = {}  # UID of an owner -> claims that the cache may not show
@@ -299,15 +300,3 @@ class ResourceClaimController(EventDrivenController):
 
 def _has_claims(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
-
-
-def _claim_keys(pod: Pod) -> list[str]:
-    return [f"{pod.metadata.namespace}/{name}" for name in created_claims(pod)] if pod.spec.resource_claims else []
-
-
-def _template_keys(pod: Pod) -> list[str]:
-    return [
-        f"{pod.metadata.namespace}/{pod_claim.resource_claim_template_name}"
-        for pod_claim in pod.spec.resource_claims
-        if pod_claim.resource_claim_template_name is not None
-    ]

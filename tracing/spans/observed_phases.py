@@ -250,6 +250,10 @@ class _StartPhases:
             attributes["kubeloop.failures"] = milestones.sandbox_failures
         error = milestones.sandbox_message if end is None and milestones.sandbox_message else None
         self._add("start sandbox", self._cursor, end, attributes, error)
+        self._advance(end)
+
+    def _advance(self, end: Edge | None) -> None:
+        """Continue at the end of a phase; without an end, no phase follows."""
         if end is None:
             self._is_stuck = True
         else:
@@ -286,10 +290,7 @@ class _StartPhases:
             if end is None and not container.has_startup_probe:
                 end = start
             self._add_probe("startup probe", container, start, end)
-            if end is None:
-                self._is_stuck = True
-            else:
-                self._cursor = later(self._cursor, end)
+            self._advance(end)
             return
         for at, (_, run) in enumerate(runs):
             start = later(self._cursor, run.started) if run.started is not None else self._cursor
