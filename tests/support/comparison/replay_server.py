@@ -123,7 +123,7 @@ class RecordingQueue:
     def add_after(self, key: str, seconds: float) -> None:
         self.calls.append({"op": "add_after", "key": key, "after_seconds": seconds})
 
-    def add_rate_limited(self, key: str, *, failed: bool = True) -> None:
+    def add_rate_limited(self, key: str, *, failed: bool = True, at_least_seconds: float = 0.0) -> None:
         self.calls.append({"op": "add_rate_limited", "key": key})
 
     def forget(self, key: str) -> None:
