@@ -20,7 +20,8 @@ from kubeloop.devcluster.api.writer import ApplyOptions
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
     all_fields,
-    deduplicate_entries,
+    conversion_failure,
+    entries_of_known_versions,
     initial_fields,
     intersect,
     is_entry_of,
@@ -44,7 +45,7 @@ def apply_configuration(served: ServedResource, current: JSON | None, config: JS
 
     Values are compared as written: applying "1000m" where the object has "1" conflicts with its owner. Raises
     StatusError: 400 without a manager or for a config with managedFields; 409 with one cause per field that other
-    managers own and the config would change.
+    managers own and the config would change; 500 if a version in managedFields is no longer one of the custom resource.
     """
     if not options.manager:
         raise errors.bad_request(
@@ -56,8 +57,11 @@ def apply_configuration(served: ServedResource, current: JSON | None, config: JS
     base = current if current is not None else {"metadata": {}}
     manager, subresource, now = options.manager, options.subresource, options.now
     applied_fields = _configuration_fields(served, config, subresource)
-    entries = deduplicate_entries(base["metadata"].get("managedFields", []))
-    if not entries and "uid" in base["metadata"]:
+    stored_entries = base["metadata"].get("managedFields", [])
+    entries = entries_of_known_versions(served, stored_entries)
+    if entries is None:
+        raise errors.internal(conversion_failure(served, stored_entries))
+    if not stored_entries and "uid" in base["metadata"]:
         unowned = initial_fields(served, without_managed_fields(base), subresource=subresource)
         entries = [new_entry(served, _BEFORE_FIRST_APPLY, "Update", subresource, unowned, now)] if unowned else []
     own_entry = next((entry for entry in entries if is_entry_of(entry, manager, "Apply", subresource)), None)

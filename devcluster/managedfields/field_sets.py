@@ -174,6 +174,13 @@ def entries_of_known_versions(served: ServedResource, entries: list[JSON]) -> li
     return [entry for entry in entries if _is_convertible(entry["apiVersion"], served.resource)]
 
 
+def conversion_failure(served: ServedResource, entries: list[JSON]) -> str:
+    """Return the error for entries of a custom resource of which entries_of_known_versions() returns None."""
+    known = served.crd_version.api_versions if served.crd_version is not None else ()
+    version = next(entry["apiVersion"] for entry in entries if entry["apiVersion"] not in known)
+    return f"request to convert CR to an invalid group/version: {version}"
+
+
 def _is_convertible(api_version: str, resource: Resource[Any]) -> bool:
     """Return True if the kind exists in this version. Versions of /api and /apis are not convertible to each other."""
     group, _, version = api_version.rpartition("/")

@@ -185,6 +185,21 @@ def definition_version(name: str, *, storage: bool) -> JSON:
     return {"name": name, "served": True, "storage": storage, "schema": {"openAPIV3Schema": schema}}
 
 
+async def test_apply_fails_where_a_manager_has_a_removed_version(api: InProcessApi):
+    define_versions(api, "v1beta1", "v1")
+    gear = {"apiVersion": "other.example.com/v1beta1", "kind": "Gear", "metadata": {"name": "a"}, "spec": {"teeth": 1}}
+    old_path, apply = f"{GEARS.replace('v1', 'v1beta1')}/a", "application/apply-patch+yaml"
+    assert api("PATCH", f"{old_path}?fieldManager=old", gear, apply)[0] == 201
+    define_versions(api, "v1")
+    gear["apiVersion"] = "other.example.com/v1"
+    for manager in ("old", "new"):
+        status, failure = api("PATCH", f"{GEARS}/a?fieldManager={manager}", gear, apply)
+        expected = "request to convert CR to an invalid group/version: other.example.com/v1beta1"
+        assert (status, failure["message"]) == (500, expected)
+    assert "managedFields" not in api.succeed("PATCH", f"{GEARS}/a", {"spec": {"teeth": 2}})["metadata"]
+    assert api("PATCH", f"{GEARS}/a?fieldManager=old", gear, apply)[0] == 409  # managed again
+
+
 def forget_migration(api: InProcessApi) -> None:
     """Store a gear in v1beta1, and remove this version from the definition."""
     define_versions(api, "v1beta1")
