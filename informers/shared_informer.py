@@ -119,7 +119,7 @@ class HandlerRegistration(Generic[T]):
 
     def _start(self, tasks: asyncio.TaskGroup, rng: random.Random) -> None:
         self._tasks = [tasks.create_task(self._deliver_pending_adds(), name=f"initial adds of {self.informer!r}")]
-        if self.resync_seconds:
+        if self.resync_seconds and not self.informer.loses_no_event:
             self._tasks.append(tasks.create_task(self._resync(rng), name=f"resync of {self.informer!r}"))
 
     async def _deliver_pending_adds(self) -> None:
@@ -162,6 +162,7 @@ class SharedInformer(Generic[T]):
     ) -> None:
         """`namespace`, `selectors`: the objects to list and watch, by default all."""
         self.resource = resource
+        self._client = client
         self.store: Store[T] = Store()
         self._metadata = MetadataAccessor(resource)
         self._rng = rng
@@ -173,6 +174,11 @@ class SharedInformer(Generic[T]):
 
     def __repr__(self) -> str:
         return f"SharedInformer({self.resource.group_resource}, {len(self.store)} objects)"
+
+    @property
+    def loses_no_event(self) -> bool:
+        """Return True if the API server runs in this process: resyncs would change nothing."""
+        return self._client.in_process
 
     @property
     def has_synced(self) -> bool:

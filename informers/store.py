@@ -104,6 +104,10 @@ class Store(Generic[T]):
         entries = self._index(index).get(value)
         return [*entries.values()] if entries else []
 
+    def index_values(self, index: str) -> KeysView[str]:
+        """Return a live view of the values under which there are objects: do not await while iterating."""
+        return self._index(index).keys()
+
     def view(self, index: str, value: str) -> ValuesView[T]:
         """Return a live view of the objects under `value`: do not await while iterating."""
         entries = self._index(index).get(value)

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from kubeloop.controllers.podgc.pod_selection import (
-    missing_nodes,
     pods_on_out_of_service_nodes,
     surplus_terminated_pods,
     unscheduled_terminating_pods,
@@ -28,6 +27,13 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 20.0
 QUARANTINE_SECONDS = 40.0
+_STATES = "pod-gc"  # index of Pods: those of most checks are few
+
+
+def _states(pod: Pod) -> list[str]:
+    """Return the states for which a Pod may have to be deleted."""
+    states = ["finished"] if is_finished(pod) else []
+    return [*states, "terminating"] if pod.metadata.deletion_timestamp is not None else states
 
 
 class PodGarbageCollector:
@@ -37,6 +43,7 @@ class PodGarbageCollector:
         self._client = context.client
         self._clock = context.clock
         self._pods = context.informers.informer(PODS)
+        self._pods.store.add_index(_STATES, _states)
         self._nodes = context.informers.informer(NODES)
         labels = "namespace", "reason"
         self._deletions = context.metrics.counter(
@@ -72,28 +79,27 @@ class PodGarbageCollector:
 
     async def collect(self) -> None:
         """Delete the Pods of one check. Failures are logged; the next check tries again."""
-        pods = self._pods.store.list()
-        node = self._nodes.store.get
-        await self._delete(surplus_terminated_pods(pods, self._threshold), "terminated")
-        await self._delete(pods_on_out_of_service_nodes(pods, node), "out-of-service")
-        gone = await self._nodes_gone(pods)
-        orphans = [pod for pod in pods if pod.spec.node_name in gone]
+        pods = self._pods.store
+        finished, terminating = pods.by_index(_STATES, "finished"), pods.by_index(_STATES, "terminating")
+        await self._delete(surplus_terminated_pods(finished, self._threshold), "terminated")
+        await self._delete(pods_on_out_of_service_nodes(terminating, self._nodes.store.get), "out-of-service")
+        orphans = [pod for name in await self._nodes_gone() for pod in pods.by_index("node", name)]
         await self._delete(orphans, "orphaned", disruption="PodGC: node no longer exists")
-        await self._delete(unscheduled_terminating_pods(pods), "unscheduled")
+        await self._delete(unscheduled_terminating_pods(terminating), "unscheduled")
 
-    async def _nodes_gone(self, pods: list[Pod]) -> set[str]:
+    async def _nodes_gone(self) -> list[str]:
         """Quarantine nodes that are missing. Return those whose quarantine is over, and that the API server does not
         have either."""
         now = asyncio.get_running_loop().time()
-        missing = missing_nodes(pods, self._nodes.store)
+        missing = sorted(self._pods.store.index_values("node") - self._nodes.store.keys())
         self._quarantine = {name: self._quarantine.get(name, now + QUARANTINE_SECONDS) for name in missing}
-        gone = set()
+        gone = []
         for name in [name for name, until in self._quarantine.items() if until <= now]:
             del self._quarantine[name]
             try:
                 await self._client.get(NODES, name)
             except NotFound:
-                gone.add(name)
+                gone.append(name)
             except (ApiError, ServerUnreachable) as error:
                 log.warning("could not read node %s of orphaned pods: %s", name, error)
         return gone

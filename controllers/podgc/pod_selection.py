@@ -5,7 +5,7 @@ Pure functions of Pods and Nodes. Source: pkg/controller/podgc/gc_controller.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from kubeloop.kube.objects.api_types import Node, Pod
@@ -56,8 +56,3 @@ def is_out_of_service(node: Node) -> bool:
 def unscheduled_terminating_pods(pods: Iterable[Pod]) -> list[Pod]:
     """Return the terminating Pods that were never bound, so that no kubelet will remove them."""
     return [pod for pod in pods if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name]
-
-
-def missing_nodes(pods: Iterable[Pod], nodes: Collection[str]) -> set[str]:
-    """Return the names of nodes to which Pods are bound and that do not exist."""
-    return {pod.spec.node_name for pod in pods if pod.spec.node_name and pod.spec.node_name not in nodes}

@@ -316,6 +316,10 @@ class ApiServer:
             aggregator=self._aggregator,
         )
 
+    @property
+    def injects_faults(self) -> bool:
+        return self._faults is not None
+
     async def run(self) -> None:
         """Compact old versions, expire Events and restore start-up objects until cancelled; then end all watches.
 

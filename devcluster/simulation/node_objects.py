@@ -5,7 +5,7 @@ Pure functions on plain JSON; time and identity are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,9 @@ _ADMISSION_TAINT = {
     "key": "node.kubernetes.io/not-ready",
     "effect": "NoSchedule",
 }  # of every Node that a client creates
+
+
+PodMarkers = Callable[[JSON], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class NodeSettings:
     command_exits: containers whose command says how it ends (`exit 1`, `sleep 5`) end so.
     complete_bare_pods: the containers of a pod without a controller, which restartPolicy lets complete, exit with 0
       after job_run_seconds.
+    pod_markers: returns values of kubeloop's annotations, by name without prefix, for a pod that does not have them.
     declared_features: status.declaredFeatures of every node.
     """
 
@@ -78,6 +82,7 @@ class NodeSettings:
     lease_renew_seconds: float = 10.0
     status_report_seconds: float = 300.0
     heartbeats_on_read: bool = False
+    pod_markers: PodMarkers | None = None
     job_run_seconds: float = 1.0
     declared_features: tuple[str, ...] = ()
     devices: tuple[DevicePool, ...] = ()

@@ -140,7 +140,8 @@ class Client:
     ) -> None:
         """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps).
 
-        in_process: the server runs in this process, so that a stream which is silent is not broken.
+        in_process: the server runs in this process and injects no faults, so that no event is lost, and a stream which
+        is silent is not broken.
         """
         self.transport = transport
         self.clock = clock

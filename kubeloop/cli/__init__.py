@@ -11,6 +11,7 @@ Commands; the module of one is imported when it runs
     run.py                     kubeloop run
     observe.py                 kubeloop observe
     recording/                 kubeloop record, kubeloop plan
+    replay/                    kubeloop replay
     trace/                     kubeloop trace
     explain/                   kubeloop explain
     nodes.py                   kubeloop nodes

@@ -34,6 +34,7 @@ from kubeloop.cli.options.options import (
     with_options,
 )
 from kubeloop.cli.options.recording_options import RecordOptions
+from kubeloop.cli.options.replay_options import ReplayOptions
 from kubeloop.cli.targets import join_target
 from kubeloop.process.python_gc import importing
 
@@ -142,6 +143,21 @@ def record(options: RecordOptions, file: Path) -> int:
     variables and commands are not recorded. docs/recording.md describes the file.
     """
     from kubeloop.cli.recording.record import record as start
+
+    return start(file, options)
+
+
+@commands.command()
+@with_options(ReplayOptions)
+@click.argument("file", type=FILE)
+def replay(options: ReplayOptions, file: Path) -> int:
+    """Run the recorded cluster of FILE again in virtual time, and report on its pods and nodes.
+
+    Users and nodes act as in the recording (kubeloop record); controllers and scheduler do the rest. Pods start, run
+    and fail as those of their workload did. Nothing is sent to a cluster.
+    """
+    with importing():
+        from kubeloop.cli.replay.replay import replay as start
 
     return start(file, options)
 

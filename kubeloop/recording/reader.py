@@ -28,13 +28,15 @@ _decode_line = msgspec.json.Decoder(dict[str, Any]).decode
 class RecordingFile:
     """One recording; a `Recording`. changes() can be called repeatedly, and reads the file each time.
 
-    omitted: resources that are not recorded, with the reason. on_bytes: called with the size of each line.
+    omitted: resources that are not recorded, with the reason. seconds: the length, known when changes() has ended.
+    on_bytes: called with the size of each line.
     """
 
     def __init__(self, path: Path, *, on_bytes: Callable[[int], None] = lambda size: None) -> None:
         """Read the header. Raises UserError."""
         self.name = str(path)
         self.findings: list[Finding] = []
+        self.seconds = 0.0
         self.omitted: dict[str, str] = {}
         self._path = path
         self._on_bytes = on_bytes
@@ -143,6 +145,7 @@ class _Replay:
                 yield from self._changes_of(line)
             except (KeyError, TypeError, AttributeError) as error:
                 recording.fail(f"incomplete line: {error!r}")
+        recording.seconds = self._seconds
         if not self._has_ended:
             recording.find(
                 f"the recording ends at {self._seconds} s without its end mark: it was cut off, or is still written",

@@ -29,8 +29,10 @@ from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.memory_transport import MemoryTransport
 
 if TYPE_CHECKING:
+    from kubeloop.devcluster.simulation.node_objects import PodMarkers
     from kubeloop.kube.auth.certificate_authority import CertificateAuthority
     from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
+    from kubeloop.tracing.export.exporters import TraceExporter
 
 
 @contextlib.asynccontextmanager
@@ -41,13 +43,15 @@ async def run_api_server(
     rng: random.Random,
     token: str | None = None,
     authority: CertificateAuthority | None = None,
+    pod_markers: PodMarkers | None = None,
 ) -> AsyncIterator[ApiServer]:
     """Run an API server with its nodes for the length of the context. token: see ApiServer.
 
-    authority: certificate authority of the server and its clients, if it has TLS. A crash inside raises out of the
-    context, in an ExceptionGroup. Raises UserError for invalid options, before anything runs.
+    authority: certificate authority of the server and its clients, if it has TLS. pod_markers: see NodeSettings. A
+    crash inside raises out of the context, in an ExceptionGroup. Raises UserError for invalid options, before anything
+    runs.
     """
-    nodes, faults = options.node_settings(), options.parsed_faults()
+    nodes, faults = dataclasses.replace(options.node_settings(), pod_markers=pod_markers), options.parsed_faults()
     watches = WatchSettings()
     if is_virtual(asyncio.get_running_loop()):  # all clients are in this process
         nodes = dataclasses.replace(nodes, heartbeats_on_read=True)
@@ -81,12 +85,13 @@ async def run_control_plane(
     token: str | None = None,
     registry: Registerer | None = None,
     user_agent: str = "kubeloop",
+    exporter: TraceExporter | None = None,
 ) -> AsyncIterator[ControlPlane]:
     """Run controllers and scheduler of a served cluster for the length of the context; yield them when their caches are
     filled.
 
     A crash inside raises out of the context, in an ExceptionGroup. user_agent: SPARED_USER_AGENT exempts the control
-    plane from injected faults.
+    plane from injected faults. exporter: of its traces, in place of the one that the environment configures.
     """
     from kubeloop.kube.client.api_client import Client
     from kubeloop.process.control_plane.control_plane import ControlPlane
@@ -97,13 +102,13 @@ async def run_control_plane(
         clock=clock,
         rng=rng,
         user_agent=user_agent,
-        in_process=True,
+        in_process=not api.injects_faults,
     )
     registry = registry or MetricsRegistry()
     settings = msgspec.structs.replace(
         settings, root_ca=api.root_ca, sign_token=api.token_key.sign, signing_authority=api.signing_authority
     )
-    plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
+    plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, exporter=exporter)
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as group:
         control_plane_task = group.create_task(plane.run(), name="control-plane")

@@ -86,6 +86,8 @@ class SimulatedPod(msgspec.Struct, eq=False):
         if annotations is not self._marked[0] or labels is not self._marked[1]:
             self._marked = annotations, labels
             self._markers = markers(metadata)
+            if self.settings.pod_markers is not None:
+                self._markers = {**self.settings.pod_markers(self.object), **self._markers}
         return self._markers
 
     @property

@@ -8,7 +8,6 @@ import pytest
 
 from kubeloop.controllers.podgc.pod_selection import (
     OUT_OF_SERVICE,
-    missing_nodes,
     pods_on_out_of_service_nodes,
     surplus_terminated_pods,
     unscheduled_terminating_pods,
@@ -69,7 +68,3 @@ def test_pods_on_out_of_service_nodes(taints, ready, expected):
 def test_unscheduled_terminating_pods_have_no_node():
     pods = [pod("a", node="", terminating=True), pod("b", node=""), pod("c", terminating=True)]
     assert names(unscheduled_terminating_pods(pods)) == ["a"]
-
-
-def test_missing_nodes_are_those_that_pods_are_bound_to():
-    assert missing_nodes([pod("a", node="gone"), pod("b"), pod("c", node="")], {"n", "unused"}) == {"gone"}

@@ -1,0 +1,70 @@
+"""`kubeloop replay`: a recorded cluster again in virtual time, and the report on it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from kubeloop.cli.options.replay_options import ReplayOptions
+from kubeloop.cli.replay.trace_file import TraceFile
+from kubeloop.kube.allocator import map_large_blocks
+from kubeloop.kube.user_error import UserError
+from kubeloop.recording.reader import RecordingFile
+from kubeloop.replay.replay import measure_recording, replay_options
+from kubeloop.replay.replay import replay as run_replay
+from kubeloop.replay.report import build_report
+from kubeloop.replay.text import report_lines
+from kubeloop.replay.user_actions import read_file
+
+
+def replay(path: Path, options: ReplayOptions) -> int:
+    """Run the command and return its exit code. Raises UserError for invalid input."""
+    configurations = {"default" if options.config is None else _name(options.config): options.config}
+    for other in options.compare:
+        if _name(other) in configurations:
+            raise UserError(f"--compare: {other} has the name of another configuration", hint="rename the file")
+        configurations[_name(other)] = other
+    # before the first replay, which takes long
+    clusters = {
+        name: replay_options("" if file is None else str(file), seed=options.seed)
+        for name, file in configurations.items()
+    }
+    for cluster in clusters.values():
+        cluster.settings()
+    logging.getLogger("kubeloop").setLevel(logging.ERROR)  # pods that fail as recorded are no news
+    map_large_blocks()
+    recording = RecordingFile(path)
+    day = read_file(recording)
+    results = [measure_recording(recording, day)]
+    with contextlib.ExitStack() as stack:
+        exporter = None
+        if options.traces is not None:
+            exporter = TraceFile(stack.enter_context(_opened(options.traces)))
+        for name, cluster in clusters.items():
+            results.append(run_replay(day, name, cluster, exporter=exporter))
+            exporter = None
+    report = build_report(day, results, seed=options.seed)
+    if options.html is not None:
+        from kubeloop.replay.page import report_page
+
+        with _opened(options.html) as file:
+            file.write(report_page(report).encode())
+    if options.as_json:
+        sys.stdout.buffer.write(report.to_json())
+    else:
+        print("\n".join(report_lines(report)))
+    return 0
+
+
+def _name(path: Path) -> str:
+    return path.stem
+
+
+def _opened(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", hint="choose another file") from None

@@ -1,0 +1,151 @@
+"""Start-up times, run times and failures of recorded pods, by workload.
+
+The n-th pod that a workload creates in a replay has the times of the n-th one in the recording; further ones begin
+with the first again.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+import msgspec
+
+from kubeloop.devcluster.api.conditions import is_true
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.values.times import parse_time
+
+
+class PodTimes(msgspec.Struct, frozen=True):
+    """Times of one pod in seconds.
+
+    start: from binding to running; of a pod that does not end, to ready; None if it did not start. run: from running to
+    the end, None if it did not end. exit_code: of the container that failed, 0 if none did. restarts: of containers;
+    restart_after: seconds that the first of them ran.
+    """
+
+    start: float | None = None
+    run: float | None = None
+    exit_code: int = 0
+    restarts: int = 0
+    restart_after: float = 0.0
+
+    def markers(self) -> dict[str, str]:
+        """Return the values of kubeloop's annotations that give a simulated pod these times."""
+        values: dict[str, str] = {}
+        if self.start is not None:
+            values["start-delay-seconds"] = f"{self.start:.3f}"
+        if self.run is not None:
+            values |= {"run-seconds": f"{self.run:.3f}", "exit-code": str(self.exit_code)}
+        elif self.restarts:
+            values |= {
+                "run-seconds": f"{self.restart_after:.3f}",
+                "exit-code": str(self.exit_code or 1),
+                "crashes": str(self.restarts),
+            }
+        return values
+
+
+class _Timeline:
+    """What a recording shows of one pod, in seconds."""
+
+    __slots__ = ("bound", "ended", "exit_code", "is_initial", "ready", "restart_after", "restarts", "running")
+
+    def __init__(self, is_initial: bool) -> None:
+        self.is_initial = is_initial
+        self.bound: float | None = None
+        self.running: float | None = None
+        self.ready: float | None = None
+        self.ended: float | None = None
+        self.exit_code = self.restarts = 0
+        self.restart_after = 0.0
+
+    def times(self) -> PodTimes:
+        start = None
+        if self.bound is not None and not self.is_initial:
+            started = self.running if self.ended is not None else self.ready or self.running
+            if started is None:
+                started = self.ended
+            start = None if started is None else max(0.0, started - self.bound)
+        run = None
+        if self.ended is not None:
+            begin = self.running if self.running is not None else self.bound if self.bound is not None else self.ended
+            run = max(0.0, self.ended - begin)
+        return PodTimes(start, run, self.exit_code, self.restarts, self.restart_after)
+
+
+class WorkloadTimes:
+    """Times of the pods of all workloads."""
+
+    def __init__(self) -> None:
+        self._timelines: dict[str, _Timeline] = {}  # by uid, in the order of creation
+        self._workloads: dict[str, str] = {}  # by uid
+        self._later: dict[str, list[str]] = {}  # uids of the pods that were created while recording, by workload
+
+    def observe(self, seconds: float, pod: JSON, workload: str, *, initial: bool) -> None:
+        """Record a state of a pod."""
+        uid = pod["metadata"].get("uid", "")
+        timeline = self._timelines.get(uid)
+        if timeline is None:
+            timeline = self._timelines[uid] = _Timeline(initial)
+            self._workloads[uid] = workload
+            if not initial:
+                self._later.setdefault(workload, []).append(uid)
+        status = pod.get("status") or {}
+        phase = status.get("phase")
+        if timeline.bound is None and (pod.get("spec") or {}).get("nodeName"):
+            timeline.bound = seconds
+        if timeline.running is None and phase == "Running":
+            timeline.running = seconds
+        if timeline.ready is None and is_true(pod, "Ready"):
+            timeline.ready = seconds
+        is_stopped = "deletionTimestamp" in pod["metadata"]
+        if timeline.ended is None and phase in ("Succeeded", "Failed") and not is_stopped:
+            timeline.ended = seconds
+            timeline.exit_code = _exit_code(status, phase)
+        restarts = sum(entry.get("restartCount") or 0 for entry in status.get("containerStatuses") or ())
+        if restarts > timeline.restarts:
+            timeline.restarts = restarts
+            timeline.restart_after, code = _first_run(status)
+            timeline.exit_code = timeline.exit_code or code
+
+    def of_initial(self, uid: str) -> PodTimes | None:
+        """Return the times of a pod that existed at the start."""
+        timeline = self._timelines.get(uid)
+        return None if timeline is None else timeline.times()
+
+    def of(self, workload: str, number: int) -> PodTimes | None:
+        """Return the times of the pod with this number, from 0, that a workload creates; None if none is recorded."""
+        uids = self._later.get(workload)
+        if uids:
+            return self._timelines[uids[number % len(uids)]].times()
+        return None
+
+    def medians(self) -> Mapping[str, float]:
+        """Return the median start-up time of each workload, and of all pods under ""."""
+        starts: dict[str, list[float]] = {}
+        for uid, timeline in self._timelines.items():
+            start = timeline.times().start
+            if start is not None:
+                starts.setdefault("", []).append(start)
+                starts.setdefault(self._workloads[uid], []).append(start)
+        return {workload: statistics.median(values) for workload, values in starts.items()}
+
+
+def _exit_code(status: JSON, phase: str) -> int:
+    """Return the exit code of a pod that has ended; 1 for a failed pod without one."""
+    for entry in status.get("containerStatuses") or ():
+        code = ((entry.get("state") or {}).get("terminated") or {}).get("exitCode", 0)
+        if code:
+            return int(code)
+    return 0 if phase == "Succeeded" else 1
+
+
+def _first_run(status: JSON) -> tuple[float, int]:
+    """Return how long the container ran that was restarted, and its exit code."""
+    for entry in status.get("containerStatuses") or ():
+        terminated = (entry.get("lastState") or {}).get("terminated")
+        if terminated and terminated.get("startedAt") and terminated.get("finishedAt"):
+            run = (parse_time(terminated["finishedAt"]) - parse_time(terminated["startedAt"])).total_seconds()
+            return max(0.0, run), int(terminated.get("exitCode", 1))
+    return 0.0, 1

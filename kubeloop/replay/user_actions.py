@@ -1,0 +1,360 @@
+"""What users did while a cluster was recorded, and the objects that it had at the start.
+
+Users act on objects that no controller of kubeloop manages: they create, change and delete them, evict pods, and add,
+cordon, lose and remove nodes. What controllers and scheduler wrote is left out, since they do it again. Objects of
+controllers that kubeloop does not run count as the users' own, and so do the scale steps of a HorizontalPodAutoscaler,
+whose metrics are not part of a recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from kubeloop.devcluster.api.conditions import condition_of
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import (
+    CRON_JOBS,
+    CSI_NODES,
+    DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    JOBS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    REPLICA_SETS,
+    SERVICES,
+    STATEFUL_SETS,
+    VOLUME_ATTACHMENTS,
+    Resource,
+)
+from kubeloop.recording.changes import Finding, RecordedChange, Recording
+from kubeloop.recording.reader import RecordingFile
+from kubeloop.recording.resources import recorded_resource
+from kubeloop.replay.pod_times import WorkloadTimes
+from kubeloop.replay.workloads import Workloads, controller_of, is_run_here
+
+ActionType = Literal["create", "patch", "patch status", "delete", "evict"]
+NODE_LOST_SECONDS: Final = (
+    50.0  # from the last heartbeat of a node to its condition Unknown: default of --node-monitor-grace-period
+)
+
+_OWNERS: Final = frozenset(it.group_resource for it in (REPLICA_SETS, JOBS, CRON_JOBS, DEPLOYMENTS, STATEFUL_SETS))
+_NOT_REPLAYED: Final = frozenset(
+    it.group_resource for it in (CSI_NODES, VOLUME_ATTACHMENTS, HORIZONTAL_POD_AUTOSCALERS)
+)
+_WRITTEN_BY_CONTROLLERS: Final = (
+    "deployment.kubernetes.io/",
+    "pv.kubernetes.io/",
+    "volume.kubernetes.io/",
+    "volume.beta.kubernetes.io/",
+    "batch.kubernetes.io/",
+    "node.alpha.kubernetes.io/",
+    "kubeloop.dev/fail",
+)
+_DISRUPTIONS: Final = (
+    "PreemptionByScheduler",
+    "DeletionByTaintManager",
+    "DeletionByDeviceTaintManager",
+    "DeletionByPodGC",
+)
+_NODE_TAINTS: Final = "node.kubernetes.io/"  # by conditions and spec.unschedulable
+_SERVER_METADATA: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
+_FAIL: Final = "kubeloop.dev/fail"
+
+
+class UserAction(NamedTuple):
+    """One request of a user. body: the object, or a merge patch. workload, node: whose pod is evicted, and where."""
+
+    seconds: float
+    type: ActionType
+    resource: Resource[Any]
+    namespace: str
+    name: str
+    body: JSON
+    workload: str = ""
+    node: str = ""
+
+
+class RecordedDay(msgspec.Struct):
+    """A recording, prepared for replays.
+
+    seconds: its length. initial: objects at the start, in the order of their resources. workload_of: names of the
+    workloads of pods whose controller does not run here, by "namespace/name". scaled: targets of autoscalers.
+    """
+
+    name: str
+    start: datetime
+    seconds: float
+    initial: list[tuple[Resource[Any], JSON]]
+    actions: list[UserAction]
+    times: WorkloadTimes
+    workload_of: Mapping[str, str]
+    findings: list[Finding]
+
+
+def read_file(recording: RecordingFile) -> RecordedDay:
+    """Read a recorded day up to its end. Raises UserError for one that cannot be read."""
+    day = read_day(recording)
+    day.seconds = max(day.seconds, recording.seconds)
+    return day
+
+
+def read_day(recording: Recording) -> RecordedDay:
+    """Read a recording up to its last change. Raises UserError for one that cannot be read."""
+    reader = _Reader(recording.name)
+    for change in recording.changes():
+        reader.read(change)
+    reader.actions.sort(key=lambda action: action.seconds)
+    return RecordedDay(
+        name=recording.name,
+        start=recording.start,
+        seconds=reader.seconds,
+        initial=reader.initial,
+        actions=reader.actions,
+        times=reader.times,
+        workload_of=reader.workload_of,
+        findings=[*recording.findings, *reader.findings],
+    )
+
+
+class _Reader:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.seconds = 0.0
+        self.initial: list[tuple[Resource[Any], JSON]] = []
+        self.actions: list[UserAction] = []
+        self.times = WorkloadTimes()
+        self.workload_of: dict[str, str] = {}
+        self.findings: list[Finding] = []
+        self._workloads = Workloads()
+        self._deleted: set[str] = set()  # uids of objects whose deletion has been requested
+        self._autoscalers = 0
+
+    def read(self, change: RecordedChange) -> None:
+        self.seconds = max(self.seconds, change.seconds)
+        obj, resource = change.object, recorded_resource(change.resource)
+        if obj is None or resource is None:
+            return
+        if change.resource in _OWNERS:
+            self._workloads.add(obj)
+        if resource is PODS:
+            workload = self._workloads.name_of(obj)
+            self.times.observe(change.seconds, obj, workload, initial=change.initial)
+            owner = controller_of(obj)
+            if owner is not None and not is_run_here(owner):
+                self.workload_of[change.key] = workload
+            if change.type == "MODIFIED" and change.before is not None:
+                self._read_eviction(change, obj, workload)
+        if change.resource in _NOT_REPLAYED:
+            self._note_left_out(resource, obj)
+        elif change.initial:
+            self.initial.append((resource, obj))
+        elif resource is NODES:
+            self._read_node(change, obj)
+        elif _is_managed_by_users(resource, obj):
+            self._read_object(change, resource, obj)
+
+    def _note_left_out(self, resource: Resource[Any], obj: JSON) -> None:
+        if resource is HORIZONTAL_POD_AUTOSCALERS:
+            self._autoscalers += 1
+            if self._autoscalers == 1:
+                self.findings.append(
+                    Finding(
+                        self._name,
+                        "the metrics of HorizontalPodAutoscalers are not part of a recording",
+                        "their targets are scaled as recorded",
+                        f"{resource.group_resource} {obj['metadata'].get('namespace')}/{obj['metadata']['name']}",
+                    )
+                )
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def _add(self, type_: ActionType, change: RecordedChange, resource: Resource[Any], obj: JSON, body: JSON) -> None:
+        metadata = obj["metadata"]
+        action = UserAction(change.seconds, type_, resource, metadata.get("namespace", ""), metadata["name"], body)
+        self.actions.append(action)
+
+    def _read_object(self, change: RecordedChange, resource: Resource[Any], obj: JSON) -> None:
+        if change.type == "ADDED":
+            self._add("create", change, resource, obj, _as_created(resource, obj))
+        elif change.type == "DELETED":
+            self._read_deletion(change, resource, obj)
+        elif change.before is not None:
+            if obj["metadata"].get("deletionTimestamp"):
+                self._read_deletion(change, resource, obj)
+            elif patch := _changes_of_users(resource, change.before, obj):
+                self._add("patch", change, resource, obj, patch)
+
+    def _read_deletion(self, change: RecordedChange, resource: Resource[Any], obj: JSON) -> None:
+        uid = obj["metadata"].get("uid", change.key)
+        if uid in self._deleted:
+            return
+        self._deleted.add(uid)
+        if resource is PODS and _disruption(obj) in _DISRUPTIONS:
+            return
+        grace = obj["metadata"].get("deletionGracePeriodSeconds")
+        self._add("delete", change, resource, obj, {} if grace is None else {"gracePeriodSeconds": grace})
+
+    def _read_eviction(self, change: RecordedChange, obj: JSON, workload: str) -> None:
+        """Record the eviction of a pod that a controller here replaces."""
+        assert change.before is not None
+        owner = controller_of(obj)
+        if owner is None or not is_run_here(owner):
+            return
+        if _disruption(obj) == "EvictionByEvictionAPI" != _disruption(change.before):
+            metadata, node = obj["metadata"], obj["spec"].get("nodeName", "")
+            namespace, name = metadata["namespace"], metadata["name"]
+            self.actions.append(UserAction(change.seconds, "evict", PODS, namespace, name, {}, workload, node))
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    def _read_node(self, change: RecordedChange, node: JSON) -> None:
+        if change.type == "ADDED":
+            self._add("create", change, NODES, node, as_node(node))
+            return
+        if change.type == "DELETED":
+            self._add("delete", change, NODES, node, {})
+            return
+        before = change.before
+        assert before is not None
+        patch = _changes_of_users(NODES, before, node)
+        failure = _failure(node)
+        if failure != _failure(before):
+            annotations = patch.setdefault("metadata", {}).setdefault("annotations", {})
+            annotations[_FAIL] = failure or None
+        if patch:
+            # the heartbeats ended before the condition became Unknown
+            seconds = change.seconds - (NODE_LOST_SECONDS if failure == "unreachable" != _failure(before) else 0.0)
+            action = UserAction(max(0.0, seconds), "patch", NODES, "", node["metadata"]["name"], patch)
+            self.actions.append(action)
+        status = _merge_patch(_sizes(before), _sizes(node))
+        if status:
+            self._add("patch status", change, NODES, node, {"status": status})
+
+
+def _is_managed_by_users(resource: Resource[Any], obj: JSON) -> bool:
+    if resource is PERSISTENT_VOLUMES:
+        return "pv.kubernetes.io/provisioned-by" not in (obj["metadata"].get("annotations") or {})
+    owner = controller_of(obj)
+    return owner is None or not is_run_here(owner)
+
+
+def _disruption(pod: JSON) -> str:
+    """Return the reason of the condition DisruptionTarget, "" without it."""
+    condition = condition_of(pod, "DisruptionTarget")
+    return condition.get("reason", "") if condition is not None and condition.get("status") == "True" else ""
+
+
+def _failure(node: JSON) -> str:
+    """Return the failure mode of a simulated node with this condition Ready."""
+    ready = condition_of(node, "Ready")
+    return {"Unknown": "unreachable", "False": "not-ready"}.get("" if ready is None else ready.get("status", ""), "")
+
+
+def _sizes(node: JSON) -> JSON:
+    status = node.get("status") or {}
+    return {name: status.get(name) or {} for name in ("capacity", "allocatable")}
+
+
+def as_node(node: JSON) -> JSON:
+    """Return a recorded node as a simulated one: its failures are annotations, and its taints follow from them."""
+    created = _as_created(NODES, node)
+    created["status"] = {
+        name: value for name, value in (node.get("status") or {}).items() if name not in ("conditions", "images")
+    }
+    if failure := _failure(node):
+        created["metadata"]["annotations"] = {**(created["metadata"].get("annotations") or {}), _FAIL: failure}
+    return created
+
+
+def _as_created(resource: Resource[Any], obj: JSON) -> JSON:
+    """Return an object as a user would create it: without what server, controllers and scheduler have written."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in _SERVER_METADATA}
+    metadata.pop("finalizers", None)
+    if resource is JOBS and "labels" in metadata:
+        metadata["labels"] = _without_job_labels(metadata["labels"])
+    if resource is not PODS or controller_of(obj) is not None:
+        metadata.pop("ownerReferences", None)
+    if annotations := _of_users(metadata.get("annotations")):
+        metadata["annotations"] = annotations
+    else:
+        metadata.pop("annotations", None)
+    created = {**obj, "metadata": metadata}
+    created.pop("status", None)
+    if "spec" in created:
+        created["spec"] = _spec_of_users(resource, created["spec"], metadata)
+    return created
+
+
+def _spec_of_users(resource: Resource[Any], spec: JSON, metadata: JSON) -> JSON:
+    spec = dict(spec)
+    if resource is PODS:
+        spec.pop("nodeName", None)
+        spec.pop("priority", None)
+        spec.pop("preemptionPolicy", None)
+    elif resource is PERSISTENT_VOLUME_CLAIMS:
+        if "pv.kubernetes.io/bind-completed" in (metadata.get("annotations") or {}):
+            spec.pop("volumeName", None)
+    elif resource is PERSISTENT_VOLUMES:
+        spec.pop("claimRef", None)
+    elif resource is SERVICES:
+        if spec.get("clusterIP") != "None":
+            spec.pop("clusterIP", None)
+            spec.pop("clusterIPs", None)
+        spec.pop("healthCheckNodePort", None)
+        spec["ports"] = [
+            {name: value for name, value in port.items() if name != "nodePort"} for port in spec.get("ports") or ()
+        ]
+    elif resource is NODES:
+        spec["taints"] = [taint for taint in spec.get("taints") or () if not taint["key"].startswith(_NODE_TAINTS)]
+    elif resource is JOBS and not spec.get("manualSelector"):
+        spec.pop("selector", None)
+        template = spec.get("template") or {}
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        metadata = {**(template.get("metadata") or {}), "labels": _without_job_labels(labels)}
+        spec["template"] = {**template, "metadata": metadata}
+    return spec
+
+
+def _without_job_labels(labels: Mapping[str, str]) -> JSON:
+    """Return the labels without those that the API server gives a Job and its pods."""
+    return {name: value for name, value in labels.items() if not name.endswith(("controller-uid", "job-name"))}
+
+
+def _changes_of_users(resource: Resource[Any], before: JSON, obj: JSON) -> JSON:
+    """Return a merge patch with what users have changed, {} for nothing."""
+    return _merge_patch(_state_of_users(resource, before), _state_of_users(resource, obj))
+
+
+def _state_of_users(resource: Resource[Any], obj: JSON) -> JSON:
+    state = {name: value for name, value in obj.items() if name not in ("metadata", "status", "kind", "apiVersion")}
+    metadata = obj["metadata"]
+    state["metadata"] = {
+        "labels": metadata.get("labels") or {},
+        "annotations": _of_users(metadata.get("annotations")),
+    }
+    if "spec" in state:
+        state["spec"] = _spec_of_users(resource, state["spec"], metadata)
+    return state
+
+
+def _of_users(annotations: Mapping[str, str] | None) -> JSON:
+    return {name: value for name, value in (annotations or {}).items() if not name.startswith(_WRITTEN_BY_CONTROLLERS)}
+
+
+def _merge_patch(before: JSON, after: JSON) -> JSON:
+    """Return the JSON merge patch (RFC 7386) from one object to another."""
+    patch: JSON = dict.fromkeys(before.keys() - after.keys())
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := _merge_patch(old, value):
+                patch[name] = inner
+        elif value != old:
+            patch[name] = value
+    return dict(sorted(patch.items()))

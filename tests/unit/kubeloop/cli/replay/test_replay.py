@@ -1,0 +1,97 @@
+"""kubeloop replay: outputs and errors."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kubeloop.cli.main import commands
+from kubeloop.cli.options.replay_options import ReplayOptions
+from kubeloop.cli.replay.replay import replay
+from kubeloop.cli.replay.trace_file import TraceFile
+from kubeloop.kube.user_error import UserError
+from kubeloop.recording.writer import Header, RecordingWriter
+
+
+class _Clock:
+    seconds = 0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, 0, 0, self.seconds, tzinfo=UTC)
+
+    def time_ns(self) -> int:
+        return round(self.now().timestamp() * 1e9)
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """Return a recording of one node on which a user creates a pod."""
+    path, clock = tmp_path / "day.kubeloop", _Clock()
+    writer = RecordingWriter.create(path, Header(), clock=clock)
+    size = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    node: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n", "uid": "1"},
+        "status": {"capacity": size, "allocatable": size},
+    }
+    for name, objects in (("nodes", [node]), ("pods", [])):
+        writer.start_list(name)
+        for obj in objects:
+            writer.put(name, obj)
+        writer.end_list(name)
+    clock.seconds = 2
+    metadata = {"name": "web", "namespace": "default", "uid": "2"}
+    spec = {"containers": [{"name": "a", "image": "a"}]}
+    writer.put("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    clock.seconds = 20
+    writer.close()
+    return path
+
+
+def test_replay_writes_text_page_and_traces(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    page, traces = tmp_path / "page.html", tmp_path / "traces.json"
+    assert replay(recording, ReplayOptions(html=page, traces=traces)) == 0
+    assert "pods bound" in capsys.readouterr().out
+    assert page.read_text().startswith("<!doctype html>")
+    found = CliRunner().invoke(commands, ["trace", "--from", str(traces), "pod/web"])
+    assert found.exit_code == 0, found.output
+    assert "pod default/web" in found.output
+
+
+def test_json_report_has_recording_and_replay(recording: Path, capfdbinary: pytest.CaptureFixture[bytes]):
+    assert replay(recording, ReplayOptions(as_json=True)) == 0
+    report = json.loads(capfdbinary.readouterr().out)
+    assert [(run["name"], run["created"], run["bound"]) for run in report["runs"]] == [
+        ("recorded", 1, 0),
+        ("default", 1, 1),
+    ]
+
+
+def test_configurations_of_one_name_are_refused(recording: Path, tmp_path: Path):
+    configuration = tmp_path / "a.yaml"
+    configuration.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
+    with pytest.raises(UserError, match="name of another configuration"):
+        replay(recording, ReplayOptions(config=configuration, compare=(configuration,)))
+
+
+def test_invalid_configuration_is_refused_before_the_recording_is_read(tmp_path: Path):
+    configuration = tmp_path / "a.yaml"
+    configuration.write_text("kind: Other\n")
+    with pytest.raises(UserError, match="Other"):
+        replay(tmp_path / "missing", ReplayOptions(config=configuration))
+
+
+def test_file_that_cannot_be_written_is_named(recording: Path, tmp_path: Path):
+    with pytest.raises(UserError, match="cannot write"):
+        replay(recording, ReplayOptions(traces=tmp_path / "missing" / "traces.json"))
+
+
+def test_trace_file_confirms_delivery(tmp_path: Path):
+    with (tmp_path / "traces").open("wb") as file:
+        assert TraceFile(file).delivered() == []

@@ -1,0 +1,180 @@
+"""A cluster in memory is recorded and replayed: same pods, times and nodes; report, page and traces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeloop.recording.reader import RecordingFile
+from kubeloop.replay.measurement import PodRun
+from kubeloop.replay.page import report_page
+from kubeloop.replay.replay import ReplayResult, measure_recording, replay, replay_options
+from kubeloop.replay.report import Report, build_report
+from kubeloop.replay.text import report_lines
+from kubeloop.replay.user_actions import read_day
+from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
+from kubeloop.testing.virtual_time import VirtualClock, run
+from support.recordings.recorded_cluster import recording
+
+PACKING = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {score: {disabled: [{name: PodTopologySpread}, {name: NodeResourcesBalancedAllocation}]}}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+"""
+
+
+def deployment(name: str, replicas: int, *, cpu: str = "1", image: str = "app:1", **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": image, "resources": {"requests": {"cpu": cpu}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container], **spec}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+
+
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "job"},
+    "spec": {
+        "completions": 4,
+        "parallelism": 2,
+        "template": {
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]},
+        },
+    },
+}
+HIGH = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "high"},
+    "value": 1000,
+}
+
+
+async def _day(cluster: MemoryCluster) -> None:
+    await cluster.apply(deployment("web", 4))
+    await asyncio.sleep(60.0)
+    await cluster.apply(deployment("web", 4, image="app:2"))
+    await cluster.apply(JOB)
+    await asyncio.sleep(60.0)
+    await cluster.apply(deployment("low", 24))  # 4 stay pending
+    await asyncio.sleep(60.0)
+    await cluster.apply(HIGH)
+    await cluster.apply(deployment("important", 2, priorityClassName="high"))
+    await asyncio.sleep(60.0)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the recording of a rollout, a Job, pending pods and a preemption on three nodes of 8 CPUs."""
+    path = tmp_path_factory.mktemp("recording") / "day.kubeloop"
+
+    async def record() -> None:
+        clock = VirtualClock()
+        async with memory_cluster(clock=clock, nodes=3, start_delay=3.0, start_spread=2.0, job_duration=9.0) as cluster:
+            await cluster.apply(deployment("before", 1))
+            await asyncio.sleep(30.0)
+            with recording(cluster.api.store, path, clock):
+                await _day(cluster)
+
+    run(record())
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(recorded: Path) -> list[ReplayResult]:
+    day = read_day(RecordingFile(recorded))
+    return [
+        measure_recording(RecordingFile(recorded), day),
+        replay(day, "default", replay_options("", seed=0)),
+        replay(day, "packing", replay_options(PACKING, seed=0)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def report(recorded: Path, results: list[ReplayResult]) -> Report:
+    return build_report(read_day(RecordingFile(recorded)), results, seed=0)
+
+
+def _pods(result: ReplayResult, workload: str) -> list[PodRun]:
+    return [pod for pod in result.measurement.runs.values() if pod.workload == workload]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    ["deployment default/before", "deployment default/web", "deployment default/low", "job default/job"],
+)
+def test_replay_has_the_pods_and_times_of_the_recording(results: list[ReplayResult], workload: str):
+    before, after = _pods(results[0], workload), _pods(results[1], workload)
+    assert len(after) == len(before)
+    for name in ("created", "bound", "ready"):
+        times = [sorted(getattr(pod, name) or 0.0 for pod in pods) for pods in (before, after)]
+        assert times[1] == pytest.approx(times[0], abs=0.1), name
+    assert Counter(pod.node != "" for pod in after) == Counter(pod.node != "" for pod in before)
+
+
+def test_pods_of_the_start_stay_on_their_nodes(results: list[ReplayResult]):
+    (before,), (after,) = (_pods(result, "deployment default/before") for result in results[:2])
+    assert (after.is_initial, after.node, after.key) == (True, before.node, before.key)
+
+
+def test_replay_preempts_as_the_recording(report: Report):
+    first, second, _ = report.runs
+    assert (second.preempted, second.pending) == (first.preempted, first.pending) == (2, 7)
+    assert second.unschedulable_seconds.keys() == {"Insufficient cpu"}
+
+
+def test_other_configuration_moves_pods(report: Report):
+    second = report.comparisons[1]
+    assert (second.first, second.second) == ("default", "packing")
+    assert second.moved > 0
+    assert sum(it.moved for it in second.workloads) == second.moved
+
+
+def test_same_seed_gives_the_same_bytes(recorded: Path, report: Report):
+    day = read_day(RecordingFile(recorded))
+    again = [
+        measure_recording(RecordingFile(recorded), day),
+        replay(day, "default", replay_options("", seed=0)),
+        replay(day, "packing", replay_options(PACKING, seed=0)),
+    ]
+    assert build_report(day, again, seed=0).to_json() == report.to_json()
+
+
+def test_page_loads_nothing_and_has_a_chart_per_figure(report: Report):
+    page = report_page(report)
+    assert "default-src 'none'; style-src 'sha256-" in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("<svg") == 3 + 4  # of all pods, and of the only pool
+
+
+def test_text_has_a_column_per_run_and_names_differences(report: Report):
+    text = "\n".join(report_lines(report))
+    assert "recorded" in text
+    assert "pods bound" in text
+    assert "unschedulable: Insufficient cpu" in text
+    assert "default and packing:" in text
+
+
+def test_refused_request_is_a_finding(recorded: Path):
+    day = read_day(RecordingFile(recorded))
+    job = next(action for action in day.actions if action.resource.kind == "Job")
+    invalid = job._replace(body={**job.body, "spec": {"template": {"spec": {"containers": []}}}})
+    day.actions = [invalid if action is job else action for action in day.actions]
+    result = replay(day, "default", replay_options("", seed=0))
+    (finding,) = result.findings
+    assert "1 requests of users were refused (Invalid)" in str(finding)
+    assert "create jobs.batch default/job" in str(finding)
+    assert _pods(result, "job default/job") == []

@@ -1,0 +1,194 @@
+"""What users did in a recording: actions, and what is left to controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.objects.resources import NODES
+from kubeloop.recording.changes import Finding, RecordedChange, key_of
+from kubeloop.replay.user_actions import NODE_LOST_SECONDS, UserAction, as_node, read_day
+
+JSON = dict[str, Any]
+
+
+class Changes:
+    """A Recording of these changes."""
+
+    name = "day.kubeloop"
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __init__(self, *changes: RecordedChange) -> None:
+        self.findings: list[Finding] = []
+        self._changes = changes
+
+    def changes(self) -> Iterator[RecordedChange]:
+        yield from self._changes
+
+
+def actions(*changes: RecordedChange) -> list[UserAction]:
+    return read_day(Changes(*changes)).actions
+
+
+def added(seconds: float, resource: str, obj: JSON, *, initial: bool = False) -> RecordedChange:
+    return RecordedChange(seconds, "ADDED", resource, key_of(obj), obj, None, initial)
+
+
+def modified(seconds: float, resource: str, before: JSON, obj: JSON) -> RecordedChange:
+    return RecordedChange(seconds, "MODIFIED", resource, key_of(obj), obj, before)
+
+
+def deleted(seconds: float, resource: str, obj: JSON) -> RecordedChange:
+    return RecordedChange(seconds, "DELETED", resource, key_of(obj), obj)
+
+
+def obj(kind: str, name: str, *, api_version: str = "v1", owner: JSON | None = None, **parts: Any) -> JSON:
+    metadata: JSON = {"name": name, "namespace": "default", "uid": f"uid-{name}", **parts.pop("metadata", {})}
+    if owner is not None:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": owner["apiVersion"],
+                "kind": owner["kind"],
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **parts}
+
+
+def node(name: str, ready: str = "True", **spec: Any) -> JSON:
+    status = {"allocatable": {"cpu": "8"}, "conditions": [{"type": "Ready", "status": ready}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def disrupted(pod: JSON, reason: str, **metadata: Any) -> JSON:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+    return {**pod, "metadata": {**pod["metadata"], **metadata}, "status": {"conditions": [target]}}
+
+
+DEPLOYMENT = obj("Deployment", "web", api_version="apps/v1", spec={"replicas": 2})
+REPLICA_SET = obj("ReplicaSet", "web-1", api_version="apps/v1", owner=DEPLOYMENT, spec={"replicas": 2})
+POD = obj("Pod", "web-1-a", owner=REPLICA_SET, spec={"nodeName": "n1", "containers": []})
+BARE_POD = obj("Pod", "bare", spec={"nodeName": "n1", "containers": []})
+
+
+def test_objects_of_controllers_are_not_created_by_users():
+    assert actions(
+        added(1.0, "deployments.apps", DEPLOYMENT),
+        added(1.1, "replicasets.apps", REPLICA_SET),
+        added(1.2, "pods", POD),
+    ) == [UserAction(1.0, "create", *_address(DEPLOYMENT), {**DEPLOYMENT, "metadata": _metadata("web")})]
+
+
+def _address(of: JSON) -> Sequence[Any]:
+    from kubeloop.recording.resources import resource_of_kind
+
+    return resource_of_kind(of["apiVersion"], of["kind"]), "default", of["metadata"]["name"]
+
+
+def _metadata(name: str) -> JSON:
+    return {"name": name, "namespace": "default"}
+
+
+def test_initial_objects_are_not_created_again():
+    day = read_day(Changes(added(0.0, "deployments.apps", DEPLOYMENT, initial=True)))
+    assert day.actions == []
+    assert [stored for _, stored in day.initial] == [DEPLOYMENT]
+
+
+def test_changes_of_users_are_patches_without_what_controllers_write():
+    after = {
+        **DEPLOYMENT,
+        "metadata": {**DEPLOYMENT["metadata"], "annotations": {"deployment.kubernetes.io/revision": "2"}},
+        "spec": {"replicas": 5},
+        "status": {"replicas": 2},
+    }
+    (action,) = actions(modified(3.0, "deployments.apps", DEPLOYMENT, after))
+    assert (action.type, action.body) == ("patch", {"spec": {"replicas": 5}})
+    assert actions(modified(3.0, "deployments.apps", DEPLOYMENT, {**after, "spec": DEPLOYMENT["spec"]})) == []
+
+
+def test_bare_pod_is_created_without_its_node():
+    (action,) = actions(added(2.0, "pods", BARE_POD))
+    assert action.body["spec"] == {"containers": []}
+
+
+@pytest.mark.parametrize(
+    ("reason", "types"),
+    [("PreemptionByScheduler", []), ("DeletionByTaintManager", []), ("EvictionByEvictionAPI", ["delete"])],
+)
+def test_deletion_of_a_bare_pod_is_of_users_unless_it_was_a_disruption(reason: str, types: list[str]):
+    after = disrupted(BARE_POD, reason, deletionTimestamp="2026-01-01T00:00:09Z", deletionGracePeriodSeconds=5)
+    done = actions(modified(9.0, "pods", BARE_POD, after), deleted(14.0, "pods", after))
+    assert [action.type for action in done] == types
+    assert all(action.seconds == 9.0 and action.body == {"gracePeriodSeconds": 5} for action in done)
+
+
+def test_eviction_of_a_controlled_pod_is_of_users():
+    (action,) = actions(
+        added(0.0, "replicasets.apps", REPLICA_SET, initial=True),
+        modified(9.0, "pods", POD, disrupted(POD, "EvictionByEvictionAPI")),
+    )
+    assert (action.type, action.workload, action.node) == ("evict", "deployment default/web", "n1")
+
+
+def test_pods_of_unknown_controllers_act_as_recorded():
+    workflow = obj("Workflow", "flow", api_version="argoproj.io/v1alpha1")
+    pod = obj("Pod", "step", owner=workflow, spec={"containers": []})
+    day = read_day(Changes(added(1.0, "pods", pod), deleted(5.0, "pods", pod)))
+    assert [(action.seconds, action.type) for action in day.actions] == [(1.0, "create"), (5.0, "delete")]
+    assert day.workload_of == {"default/step": "workflow default/flow"}
+    assert "ownerReferences" not in day.actions[0].body["metadata"]
+
+
+def test_lost_node_fails_a_grace_period_before_its_condition_is_unknown():
+    before, lost = node("n1"), node("n1", "Unknown")
+    fails, recovers = actions(modified(100.0, "nodes", before, lost), modified(300.0, "nodes", lost, before))
+    assert fails == UserAction(
+        100.0 - NODE_LOST_SECONDS,
+        "patch",
+        NODES,
+        "",
+        "n1",
+        {"metadata": {"annotations": {"kubeloop.dev/fail": "unreachable"}}},
+    )
+    assert (recovers.seconds, recovers.body) == (300.0, {"metadata": {"annotations": {"kubeloop.dev/fail": None}}})
+
+
+def test_cordon_is_an_action_and_its_taint_is_not():
+    cordoned = node("n1", unschedulable=True, taints=[{"key": "node.kubernetes.io/unschedulable"}])
+    (action,) = actions(modified(4.0, "nodes", node("n1"), cordoned))
+    assert action.body == {"spec": {"unschedulable": True}}
+
+
+def test_changed_size_of_a_node_is_an_action():
+    before = node("n1")
+    after = {**before, "status": {**before["status"], "allocatable": {"cpu": "6"}}}
+    (action,) = actions(modified(4.0, "nodes", before, after))
+    assert (action.type, action.body) == ("patch status", {"status": {"allocatable": {"cpu": "6"}}})
+
+
+def test_failed_node_of_the_start_is_a_failing_simulated_node():
+    assert as_node(node("n1", "False"))["metadata"]["annotations"] == {"kubeloop.dev/fail": "not-ready"}
+
+
+def test_autoscaler_is_named_and_its_steps_are_replayed():
+    day = read_day(
+        Changes(
+            added(0.0, "horizontalpodautoscalers.autoscaling", obj("HorizontalPodAutoscaler", "web"), initial=True),
+            modified(5.0, "deployments.apps", DEPLOYMENT, {**DEPLOYMENT, "spec": {"replicas": 7}}),
+        )
+    )
+    assert [action.body for action in day.actions] == [{"spec": {"replicas": 7}}]
+    assert "scaled as recorded" in str(day.findings[0])
+    assert day.initial == []
