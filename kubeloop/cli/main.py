@@ -22,6 +22,7 @@ from kubeloop.cli.options.options import (
     ExplainOptions,
     FeatureGateOptions,
     KubeconfigOptions,
+    ManifestsOptions,
     NewNodes,
     ObserveElectionOptions,
     ObserveOptions,
@@ -292,6 +293,19 @@ def kubeconfig(options: KubeconfigOptions) -> int:
     from kubeloop.cli.kubeconfig import kubeconfig as write
 
     return write(options)
+
+
+@commands.command()
+@with_options(ManifestsOptions)
+def manifests(options: ManifestsOptions) -> int:
+    """Print a Deployment of controllers, with the RBAC rules they need.
+
+    The rules follow from what the controllers declare: what they watch, own and name as permissions.
+    """
+    with importing():
+        from kubeloop.cli.manifests import print_manifests
+
+    return print_manifests(options)
 
 
 @commands.command()

@@ -175,10 +175,11 @@ async def _run(
         listener = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
         with importing():
             async with asyncio.TaskGroup() as group:
-                group.create_task(check_api_server(client, transport.server), name="api-server-check")
+                checking = check_api_server(client, transport.server, lists_nodes=bool(settings.controllers))
+                group.create_task(checking, name="api-server-check")
                 if not run_options.force:
-                    checking = check_running_components(client, settings, clock.now(), own_lease=_own_lease(election))
-                    group.create_task(checking, name="running-components-check")
+                    comparing = check_running_components(client, settings, clock.now(), own_lease=_own_lease(election))
+                    group.create_task(comparing, name="running-components-check")
                 # the control plane imports these before the scheduler
                 needed_first = initial_components(settings.controllers - {SCHEDULER}, development=False)
                 group.create_task(asyncio.to_thread(import_components, needed_first), name="imports")
@@ -224,5 +225,5 @@ async def _serve_pages(
 
     endpoint = EndpointServer(registry, clock=clock)
     add_process_pages(endpoint, plane)
-    title = f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {record.server}"
+    title = f"kubeloop runs {', '.join([*plane.custom, *sorted(plane.settings.controllers)])} against {record.server}"
     await serve_endpoint(endpoint, listener, record, title)

@@ -10,11 +10,14 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.user_error import UserError
 
 
-async def check_api_server(client: Client, server: str) -> None:
-    """Raise UserError unless the API server at this URL is reachable and permits listing nodes."""
+async def check_api_server(client: Client, server: str, *, lists_nodes: bool = True) -> None:
+    """Raise UserError unless the API server at this URL is reachable and permits listing nodes.
+
+    lists_nodes: False for a process that does not read nodes; its user may not be permitted to.
+    """
     try:
         async with asyncio.TaskGroup() as group:
-            for path in ("/version", "/api/v1/nodes?limit=1"):
+            for path in ("/version", "/api/v1/nodes?limit=1") if lists_nodes else ("/version",):
                 group.create_task(client.raw("GET", path), name=f"check {path}")
     except* (ApiError, ServerUnreachable) as failed:
         error = failed.exceptions[0]

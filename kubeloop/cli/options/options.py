@@ -480,7 +480,8 @@ class ServerOptions(CommandOptions):
     kubeconfig: Path | None = KUBECONFIG
     kube_context: str | None = KUBE_CONTEXT
     controllers: str = option(
-        f"Comma-separated list of controllers to run: {', '.join(CONTROLLERS)}; '*' for all, '-name' to exclude one.",
+        f"Comma-separated list of controllers to run: {', '.join(CONTROLLERS)}; '*' for all, '-name' to exclude one, "
+        "and module:Class for others.",
         default="deployment,replicaset,scheduler",
     )
 
@@ -640,6 +641,18 @@ class KubeconfigOptions(CommandOptions):
         default=None,
         type=FILE,
     )
+
+
+class ManifestsOptions(CommandOptions):
+    """Controllers and installation of `kubeloop manifests`."""
+
+    controllers: str = option(
+        "Comma-separated list of controllers, as for `kubeloop run`: module:Class.", default="", required=True
+    )
+    image: str = option("Image with kubeloop and the module of the controllers.", default="", required=True)
+    name: str = option("Name of the objects (default: that of the first controller).", default="")
+    namespace: str = option("Namespace of the Deployment.", "-n", "--namespace", default="default")
+    replicas: int = option("Number of replicas; one of them leads.", default=1, type=click.IntRange(1))
 
 
 class NewNodes(CommandOptions):

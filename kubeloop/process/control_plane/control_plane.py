@@ -158,9 +158,9 @@ class ControlPlane:
     """All components of one process, over one client.
 
     `informers`, `tracing` and `scheduler` are public for progress display, `kubeloop trace` and `kubeloop explain`.
-    scheduler: None if this process runs none, and before run() has created it. components_created: set when run() has
-    created all components; synced: set when their caches are filled as well. dump_requested: set it to write the
-    scheduler's cache and queue to the log.
+    custom: controllers of other authors, by name. scheduler: None if this process runs none, and before run() has
+    created it. components_created: set when run() has created all components; synced: set when their caches are filled
+    as well. dump_requested: set it to write the scheduler's cache and queue to the log.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class ControlPlane:
         self.client = client
         enabled = enabled_controllers(settings.controllers, settings.feature_gates) - settings.without_key
         self.settings = settings = msgspec.structs.replace(settings, controllers=enabled)
-        self._custom = _by_name(settings.custom_controllers)
+        self.custom = _by_name(settings.custom_controllers)
         self.informers = InformerFactory(client, clock=clock, rng=rng)
         self.tracing = self._new_tracing(clock, rng, registry, exporter, open_journal)
         self.lag = LoopLag(registry)
@@ -197,12 +197,18 @@ class ControlPlane:
         self._top_owners: TopOwners | None = None  # created when a pod needs it
         self._top_owner_needed = asyncio.Event()
         self._trace_handlers: list[HandlerRegistration[Any]] = []
+        self._traces_pods = bool(self.settings.controllers or [*self._pod_creators()])
         self._record_pods()
 
     @property
     def deployments(self) -> Store[Deployment] | None:
         """Cached Deployments; None unless the Deployment controller runs: pages alone do not justify an informer."""
         return self.informers.informer(DEPLOYMENTS).store if "deployment" in self.settings.controllers else None
+
+    @property
+    def pods(self) -> Store[Pod]:
+        """Cached Pods; empty if no component watches them."""
+        return self.informers.informer(PODS).store if self._traces_pods else Store()
 
     async def run(
         self,
@@ -219,7 +225,7 @@ class ControlPlane:
         settings = self.settings
         initial = initial_components(settings.controllers, development=settings.development)
         components: dict[str, asyncio.Future[Component]] = {
-            name: loop.create_future() for name in (*self._custom, *initial)
+            name: loop.create_future() for name in (*self.custom, *initial)
         }
         for name in initial:
             for resource in watched_resources(name, settings.feature_gates):
@@ -254,7 +260,7 @@ class ControlPlane:
     async def _create_components(self, components: dict[str, asyncio.Future[Component]]) -> None:
         """Import and create one component after the other."""
         for name, future in components.items():
-            if name not in self._custom:
+            if name not in self.custom:
                 await _import_in_thread(name)
             future.set_result(self._create_component(name))
         self.components_created.set()
@@ -338,8 +344,8 @@ class ControlPlane:
             self.scheduler = self._new_scheduler()
             return self.scheduler
 
-        if name in self._custom:
-            return ControllerRunner(self._context(name, 1, {}), self._custom[name])
+        if name in self.custom:
+            return ControllerRunner(self._context(name, 1, {}), self.custom[name])
         descriptor = CONTROLLERS_BY_NAME[name]
         options = {**default_options(), **self.settings.controller_options}
         workers = options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1
@@ -374,7 +380,7 @@ class ControlPlane:
         for descriptor in CONTROLLER_TABLE:
             if descriptor.name in self.settings.controllers and descriptor.creates_pods_for:
                 yield descriptor.creates_pods_for
-        for factory in self._custom.values():
+        for factory in self.custom.values():
             declared = controller_class(factory)
             resource = reconciled_resource(declared)
             if resource is not None and any(
@@ -411,7 +417,7 @@ class ControlPlane:
 
         A process with custom controllers alone that create no pods needs no access to pods.
         """
-        if not self.settings.controllers and not [*self._pod_creators()]:
+        if not self._traces_pods:
             return
         traces = self.tracing.pods
         self._record_events(PODS, traces.observed, traces.deleted)

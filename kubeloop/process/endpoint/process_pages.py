@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.kube.objects.resources import PODS
 from kubeloop.process.control_plane.control_plane import ControlPlane
 from kubeloop.process.endpoint.explain_pages import add_explain_pages
 from kubeloop.process.endpoint.pod_resource_metrics import pod_resources
@@ -18,8 +17,8 @@ def add_process_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
     endpoint.add_readiness_check("informer-sync", lambda: None if plane.synced.is_set() else "caches are not filled")
     endpoint.add_page("/configz", lambda _: _configuration(plane))
     if "scheduler" in plane.settings.controllers:
-        endpoint.add_page("/metrics/resources", lambda _: pod_resources(plane.informers.informer(PODS).store.list()))
-    add_trace_pages(endpoint, plane.tracing, plane.informers.informer(PODS).store, plane.deployments)
+        endpoint.add_page("/metrics/resources", lambda _: pod_resources(plane.pods.list()))
+    add_trace_pages(endpoint, plane.tracing, plane.pods, plane.deployments)
     add_explain_pages(endpoint, plane)
     add_dump_pages(endpoint, plane)
 

@@ -16,14 +16,17 @@ URL = "https://10.0.0.1:6443"
 
 
 class StubTransport:
-    """Returns or raises the same for every request."""
+    """Returns or raises the same for every request whose target contains a text; others succeed."""
 
     server = URL
 
-    def __init__(self, response):
+    def __init__(self, response, of=""):
         self._response = response
+        self._of = of
 
     async def send(self, request):
+        if self._of not in request.target:
+            return HttpResponse(200, b"{}")
         if isinstance(self._response, Exception):
             raise self._response
         return self._response
@@ -86,3 +89,11 @@ async def test_failed_check_raises_one_line_error_with_hint(response, problem, h
 async def test_check_passes_for_a_reachable_server():
     client = Client(StubTransport(HttpResponse(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
     await check_api_server(client, URL)
+
+
+async def test_nodes_are_not_listed_for_a_process_without_them():
+    transport = StubTransport(status(403, b"nodes is forbidden"), of="nodes")
+    client = Client(transport, clock=SystemClock(), rng=random.Random(1))
+    with pytest.raises(UserError):
+        await check_api_server(client, URL)
+    await check_api_server(client, URL, lists_nodes=False)
