@@ -8,6 +8,7 @@ top-level folders of the repository; none of them imports the modules below. The
     planning   `kubeloop plan`
     recording  recordings of clusters: format, `kubeloop record`, readers
     testing    clusters inside tests, pytest plugin; recording and testing do not import each other
+    manager    controllers in an asyncio program
     process    composition of one process: control plane, HTTP endpoint, metrics, leader election, development cluster
 
 Within `process`, `process.endpoint` imports `process.metrics` and the other modules; `process.metrics` imports none of

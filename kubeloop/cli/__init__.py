@@ -17,6 +17,7 @@ Commands; the module of one is imported when it runs
     nodes.py                   kubeloop nodes
     envtest.py                 kubeloop envtest
     kubeconfig.py              kubeloop kubeconfig
+    manifests.py               kubeloop manifests
 
 Parts of several commands
 

@@ -7,6 +7,7 @@ Packages and modules
     observation/            watches of `kubeloop observe`
     endpoint/               HTTP endpoint: health, metrics, traces, explanations
     metrics/                Prometheus metrics
+    controller_manifests.py  manifests that run custom controllers in a cluster
     manifests.py            reading and applying manifests
     workload_progress.py    progress of workloads
     cluster_explanation.py  explanation of a pending pod in a cluster of another scheduler
