@@ -23,7 +23,12 @@ from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client import api_client
 from kubeloop.kube.client.transport import Transport
 from kubeloop.kube.clock import Clock, SystemClock
-from kubeloop.process.control_plane.control_plane import ControlPlane, Settings, import_components
+from kubeloop.process.control_plane.control_plane import (
+    ControlPlane,
+    Settings,
+    import_components,
+    settings_within_lease,
+)
 from kubeloop.process.control_plane.controller_selection import select_controllers
 from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
@@ -65,10 +70,7 @@ class Manager:
         selection = select_controllers(controllers)
         self._settings = Settings(controllers=selection.built_in, custom_controllers=selection.custom)
         if election is not None:
-            spare_seconds = election.lease_duration_seconds - election.renew_deadline_seconds
-            self._settings = Settings(
-                controllers=selection.built_in, custom_controllers=selection.custom, drain_seconds=spare_seconds
-            )
+            self._settings = settings_within_lease(self._settings, election)
         self._kubeconfig, self._context, self._transport = kubeconfig, context, transport
         self._election, self._endpoint = election, endpoint
         self._clock, self._rng = clock or SystemClock(), rng or random.Random()

@@ -8,19 +8,21 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 
-from msgspec import structs
-
 from kubeloop.cli.options.options import ElectionOptions
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 
 
 def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: random.Random) -> LeaderElection:
     """Return a candidate for the Lease of these options."""
-    settings = ElectionSettings(
+    return LeaderElection(client, election_settings(options), clock=clock, rng=rng)
+
+
+def election_settings(options: ElectionOptions) -> ElectionSettings:
+    """Return the settings of a new candidate for the Lease of these options."""
+    return ElectionSettings(
         namespace=options.leader_elect_resource_namespace,
         name=options.leader_elect_resource_name,
         identity=f"{socket.gethostname()}_{secrets.token_hex(8)}",
@@ -28,7 +30,6 @@ def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: r
         renew_deadline_seconds=options.leader_elect_renew_deadline,
         retry_period_seconds=options.leader_elect_retry_period,
     )
-    return LeaderElection(client, settings, clock=clock, rng=rng)
 
 
 async def run_as_candidate(
@@ -46,17 +47,6 @@ async def run_as_candidate(
         lost_lease = True
         print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)
     return int(lost_lease)
-
-
-def settings_within_lease(settings: Settings, options: ElectionOptions) -> Settings:
-    """Return the settings of a replica that sends no binding after its lease has expired.
-
-    Scheduler and custom controllers may finish what they do for a while after the renew deadline; another replica leads
-    from the expiry on.
-    """
-    seconds = options.leader_elect_lease_duration - options.leader_elect_renew_deadline
-    scheduler = structs.replace(settings.scheduler, drain_seconds=min(settings.scheduler.drain_seconds, seconds))
-    return structs.replace(settings, scheduler=scheduler, drain_seconds=min(settings.drain_seconds, seconds))
 
 
 def check_election(election: ElectionOptions) -> None:

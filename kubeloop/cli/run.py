@@ -33,7 +33,7 @@ from kubeloop.cli.options.scheduler_options import (
     write_scheduler_configuration,
 )
 from kubeloop.cli.process_endpoint import serve_endpoint
-from kubeloop.cli.replica_election import check_election, run_as_candidate, settings_within_lease
+from kubeloop.cli.replica_election import check_election, election_settings, run_as_candidate
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import certificate_authority, connect
 from kubeloop.kube.auth.token_signer import read_token_signer
@@ -46,6 +46,7 @@ from kubeloop.process.control_plane.control_plane import (
     Settings,
     import_components,
     initial_components,
+    settings_within_lease,
 )
 from kubeloop.process.control_plane.controller_selection import select_controllers
 from kubeloop.process.control_plane.controller_table import (
@@ -99,7 +100,7 @@ def run(
         settings = structs.replace(settings, root_ca=_root_ca(settings.controller_options["root_ca_file"], server))
     if election.leader_elect:
         check_election(election)
-        settings = settings_within_lease(settings, election)
+        settings = settings_within_lease(settings, election_settings(election))
     map_large_blocks()
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
 

@@ -11,6 +11,10 @@ The process of pytest, and that of its clusters
     report.py             report of a failed test
     host/                 the host process, which runs the clusters
 
+Controllers under faults
+
+    faults/               check: crashes, stale caches, refused and lost requests, two leaders
+
 Executables for controller-runtime's envtest
 
     envtest/              kube-apiserver, etcd, kubectl

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kubeloop.testing.faults.fault_plan import FAULT_CLASSES, FaultPlan, PlannedFault, crash_plans
 from support.faults import campaign
-from support.faults.fault_plan import FAULT_CLASSES, Fault, FaultPlan, crash_plans
 from support.faults.scenarios import SCENARIOS
 from support.faults.simulation import profile_of
 
@@ -45,5 +45,5 @@ def test_invariants_hold_after_a_crash_at_every_write(scenario: str):
 @pytest.mark.parametrize("scenario", ["rollout", "statefulset", "daemonset", "foreground deletion"])
 def test_every_process_that_writes_makes_progress(scenario: str):
     """Each process ends after its first write."""
-    plan = FaultPlan(tuple(Fault("crash-after", write=number) for number in range(1, 500)))
+    plan = FaultPlan(tuple(PlannedFault("crash-after", write=number) for number in range(1, 500)))
     assert_holds(campaign.RunId(scenario, "crash", "fixed", plan))

@@ -40,9 +40,9 @@ from kubeloop.scheduler.framework.points.reserve_points import ReservePoints
 from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import GangScheduling
 from kubeloop.scheduler.plugins.preemption import pod_group_preemption
 from kubeloop.scheduler.plugins.preemption.executor import PreemptionExecutor
+from kubeloop.testing.faults.fault_plan import FaultPlan, PlannedFault
 from kubeloop.tracing.journal.trace_journal import RecoveredRecords, TraceJournal
 from support.faults import campaign
-from support.faults.fault_plan import Fault, FaultPlan
 from support.faults.scenarios import SCENARIOS
 from support.faults.simulation import profile_of
 
@@ -204,23 +204,25 @@ def postponing_every_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(replica_set_controller, "turns", lambda before, status, replicas_after: False)
 
 
-CRASH = FaultPlan((Fault("crash-after", write=30),), compares_versions=False)
+CRASH = FaultPlan((PlannedFault("crash-after", write=30),), compares_versions=False)
 LATE_RESTART = FaultPlan(
     (
-        Fault("crash-after", write=8),
-        Fault("small-pages", seconds=60.0),  # makes the reflector list
-        Fault("late-events", at=1.0, seconds=30.0, resource="pods"),
+        PlannedFault("crash-after", write=8),
+        PlannedFault("small-pages", seconds=60.0),  # makes the reflector list
+        PlannedFault("late-events", at=1.0, seconds=30.0, resource="pods"),
     )
 )
-CRASH_WITHOUT_COLLECTOR = FaultPlan((Fault("dead-collector", seconds=30.0), Fault("crash-after", write=40)))
-BLIND = FaultPlan((Fault("blind", at=3.0, seconds=10.0),))
-REFUSED = FaultPlan((Fault("error", at=0.5, seconds=8.0, share=0.9),))
-LATE_PODS = FaultPlan((Fault("late-events", at=2.0, seconds=5.0, resource="pods"),), compares_versions=False)
-OLD_PODS = FaultPlan((Fault("crash-after", write=40), Fault("old-lists", seconds=5.0, resource="pods")))
-CONFLICTS = FaultPlan((Fault("conflict", at=1.0, seconds=8.0, share=0.9),))
-CRASH_AMONG_BINDINGS = FaultPlan((Fault("crash-after", write=8),))
-CRASH_AMONG_BINDINGS_OF_JOBS = FaultPlan((Fault("crash-after", write=19),))
-FROZEN = FaultPlan((Fault("freeze-leader", at=1.0, seconds=40.0),))
+CRASH_WITHOUT_COLLECTOR = FaultPlan(
+    (PlannedFault("dead-collector", seconds=30.0), PlannedFault("crash-after", write=40))
+)
+BLIND = FaultPlan((PlannedFault("blind", at=3.0, seconds=10.0),))
+REFUSED = FaultPlan((PlannedFault("error", at=0.5, seconds=8.0, share=0.9),))
+LATE_PODS = FaultPlan((PlannedFault("late-events", at=2.0, seconds=5.0, resource="pods"),), compares_versions=False)
+OLD_PODS = FaultPlan((PlannedFault("crash-after", write=40), PlannedFault("old-lists", seconds=5.0, resource="pods")))
+CONFLICTS = FaultPlan((PlannedFault("conflict", at=1.0, seconds=8.0, share=0.9),))
+CRASH_AMONG_BINDINGS = FaultPlan((PlannedFault("crash-after", write=8),))
+CRASH_AMONG_BINDINGS_OF_JOBS = FaultPlan((PlannedFault("crash-after", write=19),))
+FROZEN = FaultPlan((PlannedFault("freeze-leader", at=1.0, seconds=40.0),))
 
 DEFECTS = {
     "no expectations": (without_expectations, "rollout", CRASH),
@@ -268,7 +270,7 @@ def test_defect_violates_invariants(defect: str, monkeypatch: pytest.MonkeyPatch
 def test_failure_is_shrunk_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch):
     profile_of(SCENARIOS["rollout"])
     without_journal_recovery(monkeypatch)
-    plan = FaultPlan((Fault("slow", at=1.0, seconds=1.0, share=0.1), *CRASH_WITHOUT_COLLECTOR.faults))
+    plan = FaultPlan((PlannedFault("slow", at=1.0, seconds=1.0, share=0.1), *CRASH_WITHOUT_COLLECTOR.faults))
     shrunk = campaign.shrink(campaign.RunId("rollout", "", "0", plan)).plan
     assert shrunk is not None
     assert shrunk.faults == CRASH_WITHOUT_COLLECTOR.faults

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeloop.controllers.api.controller import ControllerFactory
 from kubeloop.controllers.api.runner import ControllerRunner, controller_class, reconciled_resource
@@ -44,6 +45,7 @@ from kubeloop.process.control_plane.controller_table import (
     ControllerDescriptor,
     default_options,
 )
+from kubeloop.process.control_plane.leader_election import ElectionSettings
 from kubeloop.process.control_plane.scheduler_dump import dump_on_request
 from kubeloop.process.metrics.feature_metrics import FeatureGateCollector
 from kubeloop.process.metrics.loop_lag import LoopLag
@@ -109,6 +111,17 @@ class Component(Protocol):
     """A controller or the scheduler: runs until cancelled."""
 
     async def run(self) -> None: ...
+
+
+def settings_within_lease(settings: Settings, election: ElectionSettings) -> Settings:
+    """Return the settings of a replica that sends no binding after its lease has expired.
+
+    Scheduler and custom controllers may finish what they do for a while after the renew deadline; another replica leads
+    from the expiry on.
+    """
+    seconds = election.lease_duration_seconds - election.renew_deadline_seconds
+    scheduler = replace(settings.scheduler, drain_seconds=min(settings.scheduler.drain_seconds, seconds))
+    return replace(settings, scheduler=scheduler, drain_seconds=min(settings.drain_seconds, seconds))
 
 
 def enabled_controllers(controllers: Set[str], gates: FeatureGates) -> frozenset[str]:

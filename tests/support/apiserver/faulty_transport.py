@@ -11,25 +11,10 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request, Response, json_response
+from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
+from kubeloop.testing.faults.requests import SentRequest, error_response, injected_error, single_chunk
 from kubeloop.testing.memory_transport import MemoryTransport
-
-
-class SentRequest(HttpRequest, frozen=True):
-    """A request with what faults depend on."""
-
-    @classmethod
-    def of(cls, request: HttpRequest) -> SentRequest:
-        return cls(request.method, request.target, request.headers, request.body, request.timeout_seconds)
-
-    @property
-    def path(self) -> str:
-        return self.target.partition("?")[0]
-
-    @property
-    def is_watch(self) -> bool:
-        return "watch=1" in self.target
 
 
 @dataclass(frozen=True)
@@ -48,14 +33,6 @@ class WatchFault:
 
 
 _ERROR_EVENT_CODES = {"expired": 410, "error": 500, "throttled": 429}
-_REASONS = {
-    400: "BadRequest", 403: "Forbidden", 409: "Conflict", 410: "Expired", 422: "Invalid", 429: "TooManyRequests",
-    504: "Timeout",
-}  # fmt: skip
-
-
-def injected_error(code: int) -> StatusError:
-    return StatusError(code, _REASONS.get(code, "InternalError"), f"injected error {code}")
 
 
 class FaultyTransport:
@@ -248,13 +225,3 @@ class _WatchLines:
 
 def _resource_version(target: str) -> int:
     return int(parse_qs(urlsplit(target).query).get("resourceVersion", ["0"])[0])
-
-
-def error_response(error: StatusError) -> HttpResponse:
-    response = json_response(error.code, error.status)
-    assert isinstance(response.body, bytes)
-    return HttpResponse(response.status, response.body, {name.lower(): value for name, value in error.headers})
-
-
-async def single_chunk(body: bytes) -> AsyncIterator[bytes]:
-    yield body

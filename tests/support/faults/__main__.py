@@ -7,8 +7,8 @@ import sys
 
 import msgspec
 
+from kubeloop.testing.faults.fault_plan import FAULT_CLASSES
 from support.faults import campaign
-from support.faults.fault_plan import FAULT_CLASSES
 from support.faults.scenarios import SCENARIOS
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from support.faults.fault_plan import FAULT_CLASSES, FaultPlan, creates_are_exact, draw_plan
+from kubeloop.testing.faults.fault_plan import FAULT_CLASSES, FaultPlan, creates_are_exact, draw_plan
 from support.faults.final_state import differences, unpostponed
 from support.faults.scenario import Scenario
 from support.faults.scenarios import SCENARIOS

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import bisect
 import random
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
+from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import (
     BY_GROUP_RESOURCE,
@@ -27,7 +23,7 @@ from kubeloop.kube.objects.resources import (
     Resource,
 )
 from kubeloop.process.development_cluster.cluster_assembly import running_cluster
-from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.testing.faults.cluster import RecordedCluster
 from support.apiserver.api_requests import InProcessApi
 from support.faults import objects
 from support.faults.objects import JSON, NAMESPACE
@@ -46,10 +42,10 @@ _NODES: Mapping[str, Any] = {
 }
 
 
-class Cluster:
+class Cluster(RecordedCluster):
     """The API server with its simulated nodes, as a user sees it.
 
-    story: lines about all that happens. violations: of invariants. replaced: names of the objects that users created
+    replaced: names of the objects that users created
     in place of others, without an owner. owners_of_removed: UIDs of the controllers of objects that users removed.
     seed: of the user's choices. rng: of those in the current step.
     """
@@ -62,21 +58,14 @@ class Cluster:
         serves_metrics: bool = False,
         gates: FeatureGates = DEFAULT_FEATURE_GATES,
     ) -> None:
-        self.clock = VirtualClock()
         self.seed = seed
         self.rng = random.Random(seed)
         self._rng = random.Random(f"cluster/{seed}/{repetition}")
-        settings = ServingSettings(serves_metrics=serves_metrics, feature_gates=gates)
-        self.server = ApiServer(clock=self.clock, rng=random.Random(self._rng.random()), token=None, settings=settings)
-        self.store = self.server.store
+        super().__init__(self._rng, ServingSettings(serves_metrics=serves_metrics, feature_gates=gates))
         self.user = InProcessApi(self.server)
-        self.story: list[str] = []
-        self.violations: list[str] = []
         self.replaced: set[str] = set()
         self.owners_of_removed: set[str] = set()
-        self._revisions: list[tuple[float, int]] = []
-        for resource in WATCHED:
-            self.store.subscribe(resource, self._note_revision)
+        self.record_revisions(*WATCHED)
 
     @asynccontextmanager
     async def running(self, nodes: Mapping[str, Any]) -> AsyncIterator[None]:
@@ -85,22 +74,6 @@ class Cluster:
         rng = random.Random(self._rng.random())
         async with running_cluster(self.server, settings, [], token=None, clock=self.clock, rng=rng):
             yield
-
-    def tell(self, line: str) -> None:
-        self.story.append(f"{asyncio.get_running_loop().time():9.3f} s  {line}")
-
-    def violate(self, problem: str) -> None:
-        """Record a violation instead of raising, because a controller would catch the error."""
-        self.tell(f"VIOLATION: {problem}")
-        self.violations.append(problem)
-
-    def revision_at(self, seconds: float) -> int:
-        """Return the newest revision at this time of the loop; at the earliest that of the first change."""
-        at = bisect.bisect_right(self._revisions, (seconds, sys.maxsize))
-        return self._revisions[max(0, at - 1)][1]
-
-    def _note_revision(self, change: Change) -> None:
-        self._revisions.append((change.seconds, change.revision))
 
     # --- reads -------------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from kubeloop.kube.objects.resources import (
     RESOURCE_QUOTAS,
     STATEFUL_SETS,
 )
+from kubeloop.testing.faults.fault_plan import FaultPlan, completions_are_exact
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan, completions_are_exact
 from support.faults.objects import (
     JSON,
     controller_of,

@@ -35,6 +35,7 @@ from kubeloop.kube.objects.resources import (
 from kubeloop.process.control_plane import control_plane
 from kubeloop.scheduler.api_calls.status_patches import StatusPatches, _Request
 from kubeloop.scheduler.pod_groups.group_conditions import PodGroupConditions
+from kubeloop.testing.faults.state import stable, stable_text
 from support.faults.cluster import Cluster
 from support.faults.objects import JSON
 
@@ -42,12 +43,7 @@ COMPARED = (
     DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, CRON_JOBS, PODS, POD_GROUPS, POD_DISRUPTION_BUDGETS,
     RESOURCE_QUOTAS, DEVICE_TAINT_RULES,
 )  # fmt: skip
-_VOLATILE = {"uid", "resourceVersion", "generateName", "managedFields", "observedGeneration", "generation"}
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z")
-_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9-])")
 _NUMBER = re.compile(r"-\d+(?=-|$)")
-_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TRACES = {"tracing.k8s.io/traceparent", "kubeloop.dev/pod-trace", "touched"}
 
 
 def final_state(cluster: Cluster) -> Counter[str]:
@@ -72,28 +68,15 @@ def _comparable(resource: Resource[Any], obj: JSON) -> JSON:
     spec = obj.get("spec", {})
     name = metadata["name"]
     if resource is PODS:  # nodes and victims are choices of the scheduler, addresses and containers follow from them
-        name = _NUMBER.sub("-N", _SUFFIX.sub("-*", name))
+        name = _NUMBER.sub("-N", stable_text(name))
         spec = {"bound": bool(spec.get("nodeName"))}
         status = {name: status[name] for name in ("phase", "conditions", "nominatedNodeName") if name in status}
     elif "observedGeneration" in status:
         status = {**status, "unobserved": metadata["generation"] - status["observedGeneration"]}
     labels = {name: label for name, label in metadata.get("labels", {}).items() if "topology" not in name}
     fields = {"name": name, "labels": labels, "annotations": metadata.get("annotations", {})}
-    result: JSON = _stable({**fields, "spec": spec, "status": status})
+    result: JSON = stable({**fields, "spec": spec, "status": status})
     return result
-
-
-def _stable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: _stable(item)
-            for name, item in value.items()
-            if name not in _VOLATILE | _TRACES and not (isinstance(item, str) and _TIME.fullmatch(item))
-        }
-    if isinstance(value, list):
-        items = [_stable(item) for item in value]
-        return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
-    return _SUFFIX.sub("-*", _UID.sub("UID", value)) if isinstance(value, str) else value
 
 
 class _Queued(dict[str, Any]):

@@ -13,7 +13,6 @@ from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.objects.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
-    LEASES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -21,15 +20,13 @@ from kubeloop.kube.objects.resources import (
     REPLICA_SETS,
 )
 from kubeloop.kube.values.quantities import milli_value
-from kubeloop.process.control_plane.leader_election import ElectionSettings
 from kubeloop.scheduler.scheduler import Scheduler
+from kubeloop.testing.faults.fault_plan import FaultPlan
+from kubeloop.testing.faults.network import resource_in
 from support.apiserver.faulty_transport import SentRequest
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan
-from support.faults.network import resource_in
 from support.faults.objects import JSON, controller_of, is_active, is_finished, is_ready, name_of, uid_of
 
-_ELECTION = ElectionSettings()
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -52,13 +49,6 @@ class InvariantChecker:
         cluster.store.subscribe(PERSISTENT_VOLUMES, self._on_volume)
 
     # --- requests ----------------------------------------------------------------------------------------------------
-
-    def on_send(self, identity: str, request: SentRequest) -> None:
-        """A process sends no write while another one holds the lease of their election."""
-        lease = self._cluster.get(LEASES, _ELECTION.name, _ELECTION.namespace)
-        holder = lease["spec"].get("holderIdentity") if lease is not None else ""
-        if holder not in ("", None, identity):
-            self._cluster.violate(f"{identity} sends {request.method} {request.path} while {holder} leads")
 
     def on_request(self, request: SentRequest) -> None:
         """Check a write of the control plane that reaches the server."""

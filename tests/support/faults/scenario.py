@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from support.faults.objects import JSON
 
 if TYPE_CHECKING:
+    from kubeloop.testing.faults.fault_plan import FaultPlan
     from support.faults.cluster import Cluster
-    from support.faults.fault_plan import FaultPlan
 
 UNTIL_SETTLED = -1.0
 

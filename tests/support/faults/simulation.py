@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import logging
 import random
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,15 +17,22 @@ from kubeloop.kube.objects.resources import JOBS, PODS, REPLICA_SETS
 from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.scheduler.config.types import default_configuration
 from kubeloop.testing import virtual_time
+from kubeloop.testing.faults.control_process import ControlProcess
+from kubeloop.testing.faults.fault_plan import (
+    FaultPlan,
+    PlannedFault,
+    RunProfile,
+    binds_once,
+    creates_are_certain,
+    creates_are_exact,
+)
+from kubeloop.testing.faults.run import FaultRun
 from support.faults import desired_state, objects
 from support.faults.cluster import RESOURCES, Cluster
-from support.faults.control_process import ControlProcess, ProcessClock
-from support.faults.fault_plan import Fault, FaultPlan, Profile, binds_once, creates_are_certain, creates_are_exact
 from support.faults.final_state import final_state
 from support.faults.invariants import InvariantChecker, assumed_volumes, cache_differences
-from support.faults.network import Network
 from support.faults.scenario import UNTIL_SETTLED, Scenario
-from support.faults.trace_collector import TraceCollector
+from support.faults.trace_collector import ProcessExporter, TraceCollector
 
 LIMIT_SECONDS = 1800.0
 CLOCK_LIMIT_SECONDS = 7200.0  # a timer that was set while the clock was an hour behind
@@ -35,7 +40,6 @@ REACTION_SECONDS = 3.0  # after the last step, and the last fault, the old state
 QUIET_SECONDS = 60.0
 QUIET_WINDOWS = 20
 EVENT_SECONDS = 1.0  # far longer than a watch event takes without faults
-RESTART_SECONDS = 1.0
 STEP_LIMIT_SECONDS = 600.0  # a user does not wait longer for the desired state
 _SIGNING_KEY = TokenKey()
 _WITHOUT_COMPARISON = {
@@ -58,7 +62,7 @@ class Report:
     violations: list[str]
     story: list[str]
     writes: list[str]
-    reached: set[Fault]
+    reached: set[PlannedFault]
     creates: Mapping[str, int]
     seconds: float
     resources: list[str] = field(default_factory=list)
@@ -71,19 +75,23 @@ def simulate(scenario: Scenario, plan: FaultPlan, seed: str, repetition: int = 0
     repetition: runs of one seed with other numbers have the same user and faults, but other delays and names.
     """
     creates = profile_of(scenario).creates if plan.faults and creates_are_exact(plan) else None
-    return virtual_time.run(_Run(scenario, plan, seed, repetition, creates).run())
+
+    async def run() -> Report:
+        return await _Run(scenario, plan, seed, repetition, creates).run()
+
+    return virtual_time.run(run())
 
 
 @functools.cache
-def profile_of(scenario: Scenario) -> Profile:
+def profile_of(scenario: Scenario) -> RunProfile:
     """Return the profile of the run without faults, which must not fail."""
     report = simulate(scenario, FaultPlan(), "profile")
     if report.violations:
         raise AssertionError("\n".join([f"{scenario.name} fails without faults:", *report.story]))
-    return Profile(tuple(report.writes), report.seconds, tuple(report.resources), dict(report.creates))
+    return RunProfile(tuple(report.writes), report.seconds, tuple(report.resources), dict(report.creates))
 
 
-class _Run:
+class _Run(FaultRun):
     def __init__(
         self,
         scenario: Scenario,
@@ -92,54 +100,38 @@ class _Run:
         repetition: int,
         expected_creates: Mapping[str, int] | None,
     ) -> None:
-        self._scenario = scenario
-        self._expected_creates = expected_creates
-        self._plan = plan
-        self._seed = seed
-        self._repetition = repetition
-        self._rng = random.Random(f"run/{seed}/{repetition}")
+        rng = random.Random(f"run/{seed}/{repetition}")
         gates = FeatureGates({**scenario.gates, **({} if plan.compares_versions else _WITHOUT_COMPARISON)})
-        self._settings = Settings(
+        settings = Settings(
             controllers=frozenset(scenario.controllers),
             controller_options=dict(scenario.options),
             scheduler=default_configuration(gates),
             feature_gates=gates,
             sign_token=_SIGNING_KEY.sign,
         )
-        self._processes: list[ControlProcess] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._cluster = Cluster(
+            seed, repetition, serves_metrics=scenario.serves_metrics, gates=FeatureGates(scenario.gates)
+        )
+        super().__init__(self._cluster, plan, settings, rng)
+        self._scenario = scenario
+        self._expected_creates = expected_creates
+        self._seed = seed
+        self._collector = TraceCollector()
 
     async def run(self) -> Report:
         loop = asyncio.get_running_loop()
-        scenario = self._scenario
-        gates = FeatureGates(scenario.gates)
-        self._cluster = cluster = Cluster(
-            self._seed, self._repetition, serves_metrics=scenario.serves_metrics, gates=gates
-        )
-        self._network = network = Network(cluster, self._plan, random.Random(self._rng.random()))
-        self._collector = TraceCollector()
-        self._clock = ProcessClock(cluster.clock)
-        plan = self._plan
+        cluster, network, plan = self._cluster, self.network, self.plan
         checker = InvariantChecker(cluster, certain_creates=creates_are_certain(plan), binds_once=binds_once(plan))
-        network.on_request, network.on_send = checker.on_request, checker.on_send
+        network.on_request = checker.on_request
         for invariant in self._scenario.invariants:
-            invariant(cluster, self._plan)
-        with tempfile.TemporaryDirectory() as folder, _recorded_exceptions(cluster):
-            self._folder = Path(folder)
-            async with cluster.running(self._scenario.nodes), self._running_processes():
-                for fault in self._plan.faults:
-                    if not fault.write:
-                        loop.call_at(fault.at, self._begin, fault)
-                        if fault.seconds:
-                            loop.call_at(fault.at + fault.seconds, self._end, fault)
+            invariant(cluster, plan)
+        with tempfile.TemporaryDirectory() as folder, cluster.recorded_exceptions():
+            journals = Path(folder) if plan.journal else None
+            async with cluster.running(self._scenario.nodes), self.running_processes(journals):
                 await self._do_steps()
                 steps_seconds = loop.time()
-                await asyncio.sleep(max(0.0, self._plan.end - loop.time()))
-                network.heal()
+                await self.heal()
                 self._collector.dead = False
-                self._clock.offset_seconds = 0.0
-                await network.drain()
-                cluster.tell("all faults are over")
                 await asyncio.sleep(REACTION_SECONDS)
                 if await self._settled(CLOCK_LIMIT_SECONDS if plan.of_kind("clock") else LIMIT_SECONDS):
                     seconds = loop.time()
@@ -151,7 +143,7 @@ class _Run:
                         cluster.violate(f"not settled: {'; '.join(self._missing())}")
                 if self._expected_creates is not None:
                     self._check_creates(network.creates, self._expected_creates)
-                resources = [informer.resource.plural for informer in self._processes[-1].plane.informers.informers]
+                resources = [informer.resource.plural for informer in self.processes[-1].plane.informers.informers]
                 final = final_state(cluster)
         return Report(
             cluster.violations,
@@ -178,7 +170,7 @@ class _Run:
 
     def _missing(self, *, final: bool = True) -> list[str]:
         scenario = self._scenario
-        missing = desired_state.missing(self._cluster, self._plan, orphans=scenario.orphans, stalls=scenario.stalls)
+        missing = desired_state.missing(self._cluster, self.plan, orphans=scenario.orphans, stalls=scenario.stalls)
         return [*missing, *scenario.desired(self._cluster)] if final else missing
 
     async def _settled(self, limit_seconds: float, *, final: bool = True) -> bool:
@@ -197,21 +189,21 @@ class _Run:
     async def _check_quiet(self) -> None:
         """Nothing changes any more: no writes, the same state, caches like the store."""
         for _ in range(QUIET_WINDOWS):  # a watch that is silently broken, and a long backoff, take minutes to end
-            before = len(self._network.writes)
+            before = len(self.network.writes)
             await asyncio.sleep(QUIET_SECONDS)
-            leading = self._processes[-1]
+            leading = self.processes[-1]
             informers = leading.plane.informers.informers
             differences = cache_differences(self._cluster, informers)
             if differences:  # the event of a Lease's renewal may not have arrived yet
                 await asyncio.sleep(EVENT_SECONDS)
                 differences = sorted({*differences} & {*cache_differences(self._cluster, informers)})
-            if not differences and len(self._network.writes) == before:
+            if not differences and len(self.network.writes) == before:
                 break
         else:
             for problem in differences:
                 self._cluster.violate(f"cache differs: {problem}")
-            if self._network.writes[before:]:
-                self._cluster.violate(f"{IDLE_WRITES}: {self._network.writes[before:][:5]}")
+            if self.network.writes[before:]:
+                self._cluster.violate(f"{IDLE_WRITES}: {self.network.writes[before:][:5]}")
         for problem in self._missing():
             self._cluster.violate(f"did not stay as desired: {problem}")
         if leading.plane.scheduler is not None:
@@ -231,7 +223,7 @@ class _Run:
 
     def _check_traces(self) -> None:
         """Each pod has one trace. It may be lost without a journal, or if the leader that bound it is cut off."""
-        plan = self._plan
+        plan = self.plan
         if plan.of_kind("old-lists"):
             return  # a new process may bind a bound pod once more, and record that without success
         complete = not plan.faults or (plan.journal and not plan.of_kind("full-disk", "freeze-leader"))
@@ -243,85 +235,32 @@ class _Run:
             if complete and is_traced and objects.uid_of(pod) not in self._collector.by_pod:
                 self._cluster.violate(f"Pod {objects.name_of(pod)} has no trace")
 
-    # --- processes ---------------------------------------------------------------------------------------------------
+    # --- processes and faults ----------------------------------------------------------------------------------------
 
-    @contextlib.asynccontextmanager
-    async def _running_processes(self) -> AsyncIterator[None]:
-        elects = bool(self._plan.of_kind("freeze-leader"))
-        keepers = []
-        for number in range(2 if elects else 1):
-            journal = None
-            if self._plan.journal:
-                journal = self._folder / str(number * 1000)
-                journal.mkdir()
-            keepers.append(asyncio.ensure_future(self._keep_running(journal, elects)))
-        try:
-            yield
-        finally:
-            for keeper in keepers:
-                keeper.cancel()
-            for process in self._processes:
-                process.kill()
-            await asyncio.gather(*keepers, *self._tasks, return_exceptions=True)
+    def new_process(self, rng: random.Random, journal: Path | None, elects: bool) -> ControlProcess:
+        exporter = ProcessExporter(self._collector)
+        return ControlProcess(
+            self.network,
+            self.settings,
+            clock=self.clock,
+            rng=rng,
+            journal=journal,
+            elects=elects,
+            exporter=exporter,
+            on_kill=exporter.end,
+        )
 
-    async def _keep_running(self, journal: Path | None, elects: bool) -> None:
-        """Run a process, and the next one after its end."""
-        while True:
-            rng = random.Random(self._rng.random())
-            process = ControlProcess(
-                self._network,
-                self._collector,
-                self._settings,
-                clock=self._clock,
-                rng=rng,
-                journal=journal,
-                elects=elects,
-            )
-            self._processes.append(process)
-            self._cluster.tell(f"{process.identity} starts")
-            task = asyncio.ensure_future(process.run())
-            self._tasks.append(task)
-            killed = asyncio.ensure_future(process.killed.wait())  # its task may take a while to notice that
-            await asyncio.wait({task, killed}, return_when=asyncio.FIRST_COMPLETED)
-            if not killed.done() and not task.cancelled() and (error := task.exception()) is not None:
-                self._cluster.violate(f"{process.identity} failed: {_leaf(error)!r}")
-            killed.cancel()
-            self._cluster.tell(f"{process.identity} has ended")
-            journal = process.journal
-            await asyncio.sleep(RESTART_SECONDS)
+    def begin(self, fault: PlannedFault) -> None:
+        super().begin(fault)
+        if fault.kind == "dead-collector":
+            self._collector.dead = True
 
-    # --- faults ------------------------------------------------------------------------------------------------------
-
-    def _begin(self, fault: Fault) -> None:
-        self._cluster.tell(f"fault: {fault}")
-        self._network.begin(fault)
-        process = self._processes[-1]
-        match fault.kind:
-            case "crash-at":
-                process.kill()
-            case "clock":
-                self._clock.offset_seconds += fault.share
-            case "full-disk":
-                process.fill_disk()
-            case "dead-collector":
-                self._collector.dead = True
-            case "freeze-leader":
-                for candidate in self._processes:
-                    if candidate.is_leading:
-                        candidate.connection.freeze()
-            case "replace-object" | "delete-object" | "touch-object":
-                self._disturb(fault)
-
-    def _end(self, fault: Fault) -> None:
-        self._cluster.tell(f"end of {fault}")
-        self._network.end(fault)
+    def end(self, fault: PlannedFault) -> None:
+        super().end(fault)
         if fault.kind == "dead-collector":
             self._collector.dead = False
-        if fault.kind == "freeze-leader":
-            for process in self._processes:
-                process.connection.release()
 
-    def _disturb(self, fault: Fault) -> None:
+    def disturb(self, fault: PlannedFault) -> None:
         """Let a user delete, replace or change a random object that a controller created."""
         resource = RESOURCES.get(fault.resource)
         collects = "garbagecollector" in self._scenario.controllers
@@ -341,39 +280,3 @@ class _Run:
                 namespace = obj["metadata"].get("namespace", "")
                 changes = {"metadata": {"annotations": {"touched": str(fault.at)}}}
                 self._cluster.patch(resource, objects.name_of(obj), changes, namespace=namespace)
-
-
-class _ExceptionRecorder(logging.Handler):
-    """Records logged exceptions of built-in types: errors of the program, not of a request."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(logging.ERROR)
-        self._cluster = cluster
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and type(_leaf(error)).__module__ == "builtins":
-            self._cluster.violate(f"{record.name}: {record.getMessage()}: {error!r}")
-
-
-@contextlib.contextmanager
-def _recorded_exceptions(cluster: Cluster) -> Iterator[None]:
-    handler = _ExceptionRecorder(cluster)
-    logger = logging.getLogger("kubeloop")
-    propagates, level = logger.propagate, logger.level
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagates
-        logger.setLevel(level)
-
-
-def _leaf(error: BaseException) -> BaseException:
-    """Return the first single exception in a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

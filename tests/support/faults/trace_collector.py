@@ -32,6 +32,10 @@ class ProcessExporter:
         self._delivered: list[str] = []
         self.has_ended = False
 
+    def end(self) -> None:
+        """Send nothing any more."""
+        self.has_ended = True
+
     def export(self, trace: Trace, key: str = "") -> None:
         self._waiting.append((trace, key))
         self._send()

@@ -8,8 +8,8 @@ from typing import Any
 
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS, PODS
+from kubeloop.testing.faults.fault_plan import FaultPlan, caches_are_current
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan, caches_are_current
 from support.faults.objects import (
     JSON,
     controller_of,

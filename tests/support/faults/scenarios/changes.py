@@ -19,8 +19,8 @@ from kubeloop.kube.objects.resources import (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
+from kubeloop.testing.faults.fault_plan import FaultPlan
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan
 from support.faults.objects import (
     JSON,
     container,

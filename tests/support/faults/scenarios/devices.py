@@ -17,8 +17,8 @@ from kubeloop.kube.objects.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from kubeloop.testing.faults.fault_plan import FaultPlan, binds_once
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan, binds_once
 from support.faults.objects import (
     JSON,
     controller_of,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS
+from kubeloop.testing.faults.fault_plan import FaultPlan
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan
 from support.faults.objects import JSON, controller_of, manifest, name_of, pod_template, uid_of, workload
 from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create
 from support.faults.scenarios.workloads import DEPLOYMENT, deployment

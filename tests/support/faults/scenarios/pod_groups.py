@@ -11,8 +11,8 @@ from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.feature_gates import GANG_SCHEDULING_GATES
 from kubeloop.kube.objects.resources import JOBS, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, WORKLOADS
 from kubeloop.kube.values.quantities import milli_value
+from kubeloop.testing.faults.fault_plan import FaultPlan, binds_once, caches_are_current
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan, binds_once, caches_are_current
 from support.faults.objects import (
     JSON,
     controller_of,

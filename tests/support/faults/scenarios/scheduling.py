@@ -14,8 +14,8 @@ from kubeloop.kube.objects.resources import (
     PRIORITY_CLASSES,
     STORAGE_CLASSES,
 )
+from kubeloop.testing.faults.fault_plan import FaultPlan
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan
 from support.faults.objects import JSON, controller_of, is_terminating, manifest, name_of, pod_template, uid_of
 from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create
 from support.faults.scenarios.workloads import DEPLOYMENT, deployment

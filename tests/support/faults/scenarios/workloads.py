@@ -15,8 +15,8 @@ from kubeloop.kube.objects.resources import (
     RESOURCE_QUOTAS,
     STATEFUL_SETS,
 )
+from kubeloop.testing.faults.fault_plan import FaultPlan, creates_are_certain
 from support.faults.cluster import Cluster
-from support.faults.fault_plan import FaultPlan, creates_are_certain
 from support.faults.invariants import RolloutLimits
 from support.faults.objects import JSON, controller_of, image_of, is_active, is_ready, manifest, name_of, workload
 from support.faults.scenario import UNTIL_SETTLED, Scenario, Step, create

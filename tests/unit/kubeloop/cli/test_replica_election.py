@@ -3,9 +3,9 @@
 import pytest
 
 from kubeloop.cli.options.options import ElectionOptions, ObserveElectionOptions
-from kubeloop.cli.replica_election import check_election, settings_within_lease
+from kubeloop.cli.replica_election import check_election, election_settings
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.control_plane.control_plane import Settings
+from kubeloop.process.control_plane.control_plane import Settings, settings_within_lease
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,10 @@ def test_inconsistent_election_options_are_rejected(election, problem):
 
 
 def test_bindings_finish_before_the_lease_expires():
-    election = ElectionOptions(leader_elect_lease_duration=8.0, leader_elect_renew_deadline=7.0)
+    election = election_settings(ElectionOptions(leader_elect_lease_duration=8.0, leader_elect_renew_deadline=7.0))
     assert settings_within_lease(Settings(), election).scheduler.drain_seconds == 1.0
-    long = ElectionOptions(leader_elect_lease_duration=60.0)
+    assert settings_within_lease(Settings(), election).drain_seconds == 1.0
+    long = election_settings(ElectionOptions(leader_elect_lease_duration=60.0))
     assert settings_within_lease(Settings(), long).scheduler.drain_seconds == Settings().scheduler.drain_seconds
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 
-class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+class PlannedFault(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fault. Times in seconds since the start of the run.
 
     write: number of the control plane's write at which the fault happens, from 1; else it happens at `at`.
@@ -45,11 +45,11 @@ class FaultPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     controllers wait until their caches show their own writes; without them, expectations alone must suffice.
     """
 
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[PlannedFault, ...] = ()
     journal: bool = True
     compares_versions: bool = True
 
-    def of_kind(self, *kinds: str) -> list[Fault]:
+    def of_kind(self, *kinds: str) -> list[PlannedFault]:
         return [fault for fault in self.faults if fault.kind in kinds]
 
     @property
@@ -59,7 +59,7 @@ class FaultPlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Profile:
+class RunProfile:
     """The run of a scenario without faults. writes: those of the control plane, as "POST pods", in their order.
 
     seconds: its duration. resources: plural names of what it watches. creates: number of created objects by resource.
@@ -71,44 +71,44 @@ class Profile:
     creates: Mapping[str, int]
 
 
-Draw = Callable[[random.Random, Profile], Sequence[Fault]]
+Draw = Callable[[random.Random, RunProfile], Sequence[PlannedFault]]
 
 
-def _moment(rng: random.Random, profile: Profile) -> float:
+def _moment(rng: random.Random, profile: RunProfile) -> float:
     return round(rng.uniform(0.0, profile.seconds), 3)
 
 
-def _window(kind: str, rng: random.Random, profile: Profile, longest: float, **fields: Any) -> Fault:
-    return Fault(kind, at=_moment(rng, profile), seconds=round(rng.uniform(0.5, longest), 3), **fields)
+def _window(kind: str, rng: random.Random, profile: RunProfile, longest: float, **fields: Any) -> PlannedFault:
+    return PlannedFault(kind, at=_moment(rng, profile), seconds=round(rng.uniform(0.5, longest), 3), **fields)
 
 
-def _write(rng: random.Random, profile: Profile) -> int:
+def _write(rng: random.Random, profile: RunProfile) -> int:
     return rng.randint(1, max(1, len(profile.writes)))
 
 
-def _resource(rng: random.Random, profile: Profile) -> str:
+def _resource(rng: random.Random, profile: RunProfile) -> str:
     return rng.choice(profile.resources)
 
 
-def _crash(rng: random.Random, profile: Profile) -> list[Fault]:
+def _crash(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """The process ends before or after a write, in half of the runs more than once."""
-    faults = [Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))]
+    faults = [PlannedFault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))]
     while rng.random() < 0.5:
-        faults.append(Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile)))
+        faults.append(PlannedFault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile)))
     return faults
 
 
-def _late_crash(rng: random.Random, profile: Profile) -> list[Fault]:
+def _late_crash(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """The process ends, and its last write reaches the server when the next process runs already."""
-    return [Fault("crash-late", write=_write(rng, profile), seconds=round(rng.uniform(0.5, 20.0), 3))]
+    return [PlannedFault("crash-late", write=_write(rng, profile), seconds=round(rng.uniform(0.5, 20.0), 3))]
 
 
-def _stale(rng: random.Random, profile: Profile) -> list[Fault]:
+def _stale(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """Watch events, lists or both arrive late, by up to four minutes, mostly after a restart."""
     faults = []
     if rng.random() < 0.6:
-        crash = Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))
-        faults.append(rng.choice((crash, crash, Fault("crash-at", at=_moment(rng, profile)))))
+        crash = PlannedFault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))
+        faults.append(rng.choice((crash, crash, PlannedFault("crash-at", at=_moment(rng, profile)))))
     for _ in range(rng.randint(1, 3)):
         kind = rng.choice(("late-events", "late-events", "late-lists", "switch-server"))
         longest = rng.choice((5.0, 30.0, 240.0))
@@ -117,15 +117,15 @@ def _stale(rng: random.Random, profile: Profile) -> list[Fault]:
     return faults
 
 
-def _old_lists(rng: random.Random, profile: Profile) -> list[Fault]:
+def _old_lists(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """A restarted process lists from an API server that is behind, whatever resourceVersion it requests."""
     age = round(rng.uniform(1.0, max(2.0, profile.seconds)), 3)
-    crash = Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))
+    crash = PlannedFault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile))
     resource = "" if rng.random() < 0.5 else _resource(rng, profile)
-    return [crash, Fault("old-lists", seconds=age, resource=resource)]
+    return [crash, PlannedFault("old-lists", seconds=age, resource=resource)]
 
 
-def _unobservable(rng: random.Random, profile: Profile) -> list[Fault]:
+def _unobservable(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """Watches miss a window; objects are replaced or deleted in it, or between the pages of a list."""
     resource = _resource(rng, profile)
     faults = [_window("blind", rng, profile, rng.choice((2.0, 20.0)), resource="" if rng.random() < 0.3 else resource)]
@@ -133,18 +133,20 @@ def _unobservable(rng: random.Random, profile: Profile) -> list[Fault]:
     for _ in range(rng.randint(0, 2)):
         kind = rng.choice(("replace-object", "delete-object", "touch-object"))
         at = round(window.at + rng.uniform(0.0, window.seconds), 3)
-        faults.append(Fault(kind, at=at, resource=rng.choice(("pods", "pods", resource))))
+        faults.append(PlannedFault(kind, at=at, resource=rng.choice(("pods", "pods", resource))))
     if rng.random() < 0.5:
-        faults.append(Fault("small-pages", seconds=window.at + window.seconds + 60.0, share=rng.choice((0.0, 0.5))))
+        faults.append(
+            PlannedFault("small-pages", seconds=window.at + window.seconds + 60.0, share=rng.choice((0.0, 0.5)))
+        )
     return faults
 
 
-def _slow(rng: random.Random, profile: Profile) -> list[Fault]:
+def _slow(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """Requests and responses take long, and overtake each other."""
     return [_window("slow", rng, profile, 60.0, share=rng.choice((0.05, 1.0, 10.0)))]
 
 
-def _refused(rng: random.Random, profile: Profile) -> list[Fault]:
+def _refused(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """Requests are refused with 409, 429 with Retry-After, or 500."""
     return [
         _window(kind, rng, profile, 30.0, share=rng.choice((0.1, 0.3, 0.9)))
@@ -152,7 +154,7 @@ def _refused(rng: random.Random, profile: Profile) -> list[Fault]:
     ]
 
 
-def _lost(rng: random.Random, profile: Profile) -> list[Fault]:
+def _lost(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """Responses are lost, or requests and events arrive twice."""
     return [
         _window(kind, rng, profile, 30.0, share=rng.choice((0.1, 0.5)))
@@ -160,30 +162,30 @@ def _lost(rng: random.Random, profile: Profile) -> list[Fault]:
     ]
 
 
-def _disconnected(rng: random.Random, profile: Profile) -> list[Fault]:
+def _disconnected(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """Connections break, silently or not; the API server restarts or compacts."""
     kinds = ("disconnect", "silent", "restart-server", "compact", "disconnect")
     return [_window(rng.choice(kinds), rng, profile, rng.choice((1.0, 20.0))) for _ in range(rng.randint(1, 3))]
 
 
-def _clock(rng: random.Random, profile: Profile) -> list[Fault]:
+def _clock(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """The clock of the process jumps forward or back."""
     jumps = (-3600.0, -61.0, -5.0, 5.0, 61.0, 3600.0)
-    return [Fault("clock", at=_moment(rng, profile), share=rng.choice(jumps)) for _ in range(rng.randint(1, 2))]
+    return [PlannedFault("clock", at=_moment(rng, profile), share=rng.choice(jumps)) for _ in range(rng.randint(1, 2))]
 
 
-def _leaders(rng: random.Random, profile: Profile) -> list[Fault]:
+def _leaders(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """The leader is cut off until its lease has expired; what it sent arrives when another one leads."""
-    return [Fault("freeze-leader", at=_moment(rng, profile), seconds=round(rng.uniform(5.0, 60.0), 3))]
+    return [PlannedFault("freeze-leader", at=_moment(rng, profile), seconds=round(rng.uniform(5.0, 60.0), 3))]
 
 
-def _tracing(rng: random.Random, profile: Profile) -> list[Fault]:
+def _tracing(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """The collector of traces does not respond, or the disk of the journal is full; the process may end."""
     faults = [_window("dead-collector", rng, profile, 60.0)]
     if rng.random() < 0.5:
-        faults.append(Fault("full-disk", at=_moment(rng, profile)))
+        faults.append(PlannedFault("full-disk", at=_moment(rng, profile)))
     if rng.random() < 0.5:
-        faults.append(Fault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile)))
+        faults.append(PlannedFault(rng.choice(("crash-before", "crash-after")), write=_write(rng, profile)))
     return faults
 
 
@@ -203,7 +205,7 @@ _DRAW: dict[str, Draw] = {
 }
 
 
-def _combined(rng: random.Random, profile: Profile) -> list[Fault]:
+def _combined(rng: random.Random, profile: RunProfile) -> list[PlannedFault]:
     """Faults of two or three classes."""
     classes = rng.sample([name for name in _DRAW if name not in ("leaders", "old lists")], rng.randint(2, 3))
     return [fault for name in classes for fault in _DRAW[name](rng, profile)]
@@ -213,7 +215,7 @@ FAULT_CLASSES: Mapping[str, Draw] = {**_DRAW, "combined": _combined}
 """Functions that draw the faults of a class, by its name."""
 
 
-def draw_plan(fault_class: str, seed: str, profile: Profile) -> FaultPlan:
+def draw_plan(fault_class: str, seed: str, profile: RunProfile) -> FaultPlan:
     """Return the plan of a run. The same seed and profile give the same plan."""
     rng = random.Random(f"{fault_class}/{seed}")
     faults = tuple(FAULT_CLASSES[fault_class](rng, profile))
@@ -221,10 +223,10 @@ def draw_plan(fault_class: str, seed: str, profile: Profile) -> FaultPlan:
     return FaultPlan(faults, journal, compares_versions=rng.random() < 0.7)
 
 
-def crash_plans(profile: Profile) -> list[FaultPlan]:
+def crash_plans(profile: RunProfile) -> list[FaultPlan]:
     """Return the plans of all single crashes: before and after each write, with and without a journal."""
     return [
-        FaultPlan((Fault(kind, write=number),), journal=journal)
+        FaultPlan((PlannedFault(kind, write=number),), journal=journal)
         for number in range(1, len(profile.writes) + 1)
         for kind in ("crash-before", "crash-after")
         for journal in (False, True)

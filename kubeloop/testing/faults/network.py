@@ -6,64 +6,66 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from kubeloop.devcluster.api import errors, request_info
+from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.served_resources import all_api_gates
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
+from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE
+from kubeloop.testing.faults.cluster import RecordedCluster
+from kubeloop.testing.faults.fault_plan import FaultPlan, PlannedFault
+from kubeloop.testing.faults.requests import RequestTarget, SentRequest, error_response, injected_error, single_chunk
 from kubeloop.testing.memory_transport import MemoryTransport
-from support.apiserver.faulty_transport import SentRequest, error_response, injected_error, single_chunk
-from support.faults.cluster import Cluster
-from support.faults.fault_plan import Fault, FaultPlan
 
 _LATE_LIST_SECONDS = 25.0  # the client gives up after 30 s
 _PAGE_SECONDS = 0.5
 _LATENCY_SECONDS = 0.02  # of a request, and of its response, at most; without faults
 _EVENT_SECONDS = 0.1  # between two watch events, at most; without faults
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _UNCOUNTED = ("events", "leases")  # writes about these are neither numbered nor checked
 
 
 def resource_in(path: str) -> str:
     """Return the plural name of the resource, with the subresource ("pods/status"); "" for other paths."""
-    info = request_info.route(path, all_api_gates())
-    if info is None:
-        return ""
-    plural = info.served.resource.plural
-    return f"{plural}/{info.subresource}" if info.subresource else plural
+    target = RequestTarget.of(path)
+    return f"{target.resource}/{target.subresource}" if target.subresource else target.resource
 
 
-class Network:
+class FaultyNetwork:
     """All connections, and the faults that are active.
 
-    writes: "POST pods" of each numbered write, in order. creates: number of created objects by resource. reached: the
-    faults that had an effect. on_request: called with each numbered write before the server handles it. on_send: called
-    with the identity of the process, when it sends a numbered write.
+    writes: "POST pods" of each numbered write, in order. titles: the same in words, "create of Pod web"; kinds: by
+    plural name, for these. creates: number of created objects by resource. reached: the faults that had an effect.
+    on_request: called with each numbered write before the server handles it. on_send: called with the identity of the
+    process, when it sends a numbered write.
     """
 
-    def __init__(self, cluster: Cluster, plan: FaultPlan, rng: random.Random) -> None:
+    def __init__(self, cluster: RecordedCluster, plan: FaultPlan, rng: random.Random) -> None:
         self.cluster = cluster
         self.plan = plan
         self.writes: list[str] = []
-        self.reached: set[Fault] = set()
+        self.titles: list[str] = []
+        self.kinds = {resource.plural: resource.kind for resource in BY_GROUP_RESOURCE.values()}
+        self.reached: set[PlannedFault] = set()
         self.on_request: Callable[[SentRequest], None] = lambda request: None
         self.on_send: Callable[[str, SentRequest], None] = lambda identity, request: None
         self.creates: Counter[str] = Counter()
         self.compacted_version = 0
         self._rng = rng
         self._inner = MemoryTransport(cluster.server.handle)
-        self._active: list[Fault] = []
+        self._active: list[PlannedFault] = []
         self._crashes = {fault.write: fault for fault in reversed(plan.faults) if fault.write}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.connections: list[Connection] = []
+        self.connections: list[FaultyConnection] = []
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
-    def begin(self, fault: Fault) -> None:
+    def begin(self, fault: PlannedFault) -> None:
         self._active.append(fault)
         self.reached.add(fault)
         if fault.kind in ("blind", "disconnect", "restart-server", "switch-server"):
@@ -73,7 +75,7 @@ class Network:
                 for watch in connection.watches:
                     watch.is_silent = True
 
-    def end(self, fault: Fault) -> None:
+    def end(self, fault: PlannedFault) -> None:
         if fault in self._active:
             self._active.remove(fault)
         if fault.kind in ("blind", "restart-server", "compact"):
@@ -86,7 +88,7 @@ class Network:
         for connection in self.connections:
             connection.release()
 
-    def active(self, kind: str, resource: str = "") -> Fault | None:
+    def active(self, kind: str, resource: str = "") -> PlannedFault | None:
         """Return an active fault of this kind that affects the resource."""
         for fault in self._active:
             if fault.kind == kind and fault.resource in ("", resource.partition("/")[0]):
@@ -98,7 +100,7 @@ class Network:
         fault = self.active(kind, resource)
         return fault is not None and self._rng.random() < fault.share
 
-    def take_crash(self, number: int) -> Fault | None:
+    def take_crash(self, number: int) -> PlannedFault | None:
         crash = self._crashes.pop(number, None)
         if crash is not None:
             self.reached.add(crash)
@@ -117,6 +119,7 @@ class Network:
         if not _is_numbered(request):
             return 0
         self.writes.append(f"{request.method} {resource_in(request.path)}")
+        self.titles.append(title_of(request, self.kinds))
         return len(self.writes)
 
     async def latency(self, most_seconds: float = _LATENCY_SECONDS) -> None:
@@ -178,14 +181,14 @@ class Network:
             options["resourceVersionMatch"] = "Exact"
         return f"{path}?{urlencode(options)}" if options else path
 
-    def stream(self, request: SentRequest) -> object:
+    def stream(self, request: SentRequest) -> AbstractAsyncContextManager[StreamedResponse]:
         return self._inner.stream(request)
 
 
-class Connection:
+class FaultyConnection:
     """Connection of one process to the API server; implements Transport. crash: called when the process must end."""
 
-    def __init__(self, network: Network, crash: Callable[[], None]) -> None:
+    def __init__(self, network: FaultyNetwork, crash: Callable[[], None]) -> None:
         self.identity = f"process-{len(network.connections) + 1}"
         self._network = network
         self._crash = crash
@@ -333,8 +336,8 @@ class Connection:
         elif 0 < version < network.compacted_version:
             refusal = injected_error(410)
         if refusal is not None:
-            response = error_response(refusal)
-            yield StreamedResponse(response.status, response.headers, single_chunk(response.body))
+            refused = error_response(refusal)
+            yield StreamedResponse(refused.status, refused.headers, single_chunk(refused.body))
             return
         async with network.stream(request) as response:
             if response.status != 200:
@@ -414,17 +417,35 @@ def _is_numbered(request: SentRequest) -> bool:
     return request.method != "GET" and resource not in _UNCOUNTED and "dryRun" not in request.target
 
 
+def title_of(request: SentRequest, kinds: Mapping[str, str]) -> str:
+    """Return a write in words: "create of Secret a", "status write of Site blog". kinds: by plural name."""
+    target, body = RequestTarget.of(request.path), _json_of(request.body)
+    metadata = body.get("metadata") or {}
+    name = target.name or metadata.get("name") or metadata.get("generateName", "")
+    verb = _VERBS.get(request.method, request.method)
+    if "apply" in request.headers.get("content-type", ""):
+        verb = "apply"
+    if target.subresource:
+        verb = f"{target.subresource} write"
+    return f"{verb} of {kinds.get(target.resource, target.resource)} {name}".rstrip()
+
+
 def request_is_list(request: SentRequest) -> bool:
-    info = request_info.route(request.path, all_api_gates())
-    return info is not None and not info.name
+    target = RequestTarget.of(request.path)
+    return bool(target.resource) and not target.name
+
+
+def _json_of(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body or b"{}")
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _outcome(response: HttpResponse) -> str:
     """Return the name of the written object, or the error."""
-    try:
-        content = json.loads(response.body)
-    except ValueError:
-        return ""
+    content = _json_of(response.body)
     if response.status >= 400:
         return str(content.get("message", ""))[:120]
     return str(content.get("metadata", {}).get("name", ""))

@@ -10,16 +10,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from kubeloop.cli.options.options import ElectionOptions
-from kubeloop.cli.replica_election import settings_within_lease
 from kubeloop.kube.client.api_client import Client
-from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
+from kubeloop.process.control_plane.control_plane import ControlPlane, Settings, settings_within_lease
 from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
+from kubeloop.testing.faults.network import FaultyConnection, FaultyNetwork
 from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.tracing.export.exporters import TraceExporter
 from kubeloop.tracing.journal.trace_journal import TraceJournal
-from support.faults.network import Connection, Network
-from support.faults.trace_collector import ProcessExporter, TraceCollector
 
 
 class ProcessClock:
@@ -37,34 +35,39 @@ class ProcessClock:
 
 
 class ControlProcess:
-    """A process, from its start to its end. elects: it takes part in an election. journal: folder, None without."""
+    """A process, from its start to its end.
+
+    elects: it takes part in an election. journal: folder, None without. exporter: of its traces, None to drop them.
+    on_kill: called when it is killed.
+    """
 
     def __init__(
         self,
-        network: Network,
-        collector: TraceCollector,
+        network: FaultyNetwork,
         settings: Settings,
         *,
         clock: ProcessClock,
         rng: random.Random,
         journal: Path | None = None,
         elects: bool = False,
+        exporter: TraceExporter | None = None,
+        on_kill: Callable[[], object] = lambda: None,
     ) -> None:
-        self.connection = Connection(network, self.kill)
-        self._exporter = ProcessExporter(collector)
+        self.connection = FaultyConnection(network, self.kill)
+        self._on_kill = on_kill
         self._journal = journal
         self._task: asyncio.Task[None] | None = None
         self.killed = asyncio.Event()
         client = Client(self.connection, clock=clock, rng=rng)
         if elects:
-            settings = settings_within_lease(settings, ElectionOptions())
+            settings = settings_within_lease(settings, ElectionSettings())
         self.plane = ControlPlane(
             client,
             settings,
             clock=clock,
             rng=rng,
             registry=MetricsRegistry(),
-            exporter=self._exporter,
+            exporter=exporter,
             open_journal=(lambda: TraceJournal(journal, "memory://")) if journal is not None else None,
         )
         self._election = None
@@ -94,7 +97,7 @@ class ControlProcess:
             return
         self.killed.set()
         self.connection.end()
-        self._exporter.has_ended = True
+        self._on_kill()
         if self._journal is not None:
             self._journal = _copy_of_journal(self._journal)
         if self._task is not None:

@@ -1,0 +1,55 @@
+"""Differences between the ends of two runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.kube.objects.resources import CONFIG_MAPS
+from kubeloop.testing.faults.state import StoredState, stable
+from support.apiserver.api_requests import InProcessApi
+
+
+def state(*objects: dict[str, Any]) -> StoredState:
+    api = InProcessApi()
+    since = api.server.store.revision
+    for obj in objects:
+        api.create(CONFIG_MAPS.path("default"), obj)
+    return StoredState(api.server.store, since)
+
+
+def config_map(name: str = "a", owner: str = "", **data: str) -> dict[str, Any]:
+    references = [{"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": owner}] if owner else []
+    return {"metadata": {"name": name, "ownerReferences": references}, "data": data}
+
+
+async def test_same_objects_have_no_differences():
+    assert state(config_map(a="1")).differences(state(config_map(a="1"))) == []
+    assert state(config_map("a-x2x7b")).differences(state(config_map("a-bcdfg"))) == []
+
+
+async def test_objects_too_many_and_too_few_are_named():
+    one, two = state(config_map("a-x2x7b")), state(config_map("a-x2x7b"), config_map("a-bcdfg"), config_map("c"))
+    assert two.differences(one) == [
+        "a second ConfigMap default/a-* was created and never deleted",
+        "ConfigMap default/c was created and never deleted",
+    ]
+    assert one.differences(two) == [
+        "ConfigMap default/a-* does not exist in the end",
+        "ConfigMap default/c does not exist in the end",
+    ]
+
+
+async def test_changed_fields_are_named():
+    assert state(config_map(a="1")).differences(state(config_map(a="2"))) == [
+        'ConfigMap default/a has data.a "1" instead of "2" in the end'
+    ]
+
+
+async def test_object_of_an_owner_that_is_gone_does_not_count():
+    owner = "0683e049-2f4e-40bd-9b85-50cfe6a3b7f7"
+    assert state(config_map(owner=owner)).differences(state()) == []
+
+
+def test_times_uids_and_random_names_are_replaced():
+    value = {"at": "2026-01-01T00:00:00Z", "ref": "0683e049-2f4e-40bd-9b85-50cfe6a3b7f7", "names": ["b-x2x7b", "a"]}
+    assert stable(value) == {"ref": "UID", "names": ["a", "b-*"]}
