@@ -8,5 +8,6 @@
     simulation               one run
     campaign, __main__       many runs: table, shrinking, replay
 
-Faults, network and processes are those of `kubeloop.testing.faults`. docs/reliability.md describes the model and the invariants.
+Faults, network and processes are those of `kubeloop.testing.faults`. docs/reliability.md describes the model and the
+invariants.
 """
