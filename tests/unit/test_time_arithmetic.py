@@ -16,6 +16,7 @@ ALLOWED = {
     "cel/values.py": {"timedelta"},  # CEL limits the years, and OverflowError is handled
     "kube/validation/string_formats.py": {"fromisoformat"},  # whether a text is a date
     "kubeloop/testing/virtual_time.py": {"timedelta"},  # of the test's own clock
+    "kubeloop/testing/faults/control_process.py": {"timedelta"},  # likewise
     "kubeloop/process/logs.py": {"fromtimestamp"},  # of this process' clock
     "devcluster/kubelet/stages/lifecycle.py": {"fromisoformat"},  # whether an annotation is a time
     "tracing/views/time_format.py": {"fromtimestamp"},  # OverflowError is handled
