@@ -11,8 +11,7 @@ from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.owner_references import cached_controller
-from kubeloop.controllers.runtime.writes.object_patch import patch_status
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields, patch_status
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import CronJob, Job
 from kubeloop.kube.objects.object_fields import controller_of

@@ -42,7 +42,7 @@ from kubeloop.controllers.runtime.owners.owner_references import (
 from kubeloop.controllers.runtime.pods.expected_pods import ExpectedPods
 from kubeloop.controllers.runtime.pods.pod_availability import affects_owner, next_availability_seconds
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields
 from kubeloop.controllers.runtime.writes.status_write import write_status
 from kubeloop.kube.objects.api_types import (
     ControllerRevision,

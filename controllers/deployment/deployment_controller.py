@@ -32,9 +32,8 @@ from kubeloop.controllers.runtime.owners.owner_references import (
     orphan_index_key,
 )
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.writes.object_patch import patch_status
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields, patch_status
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.kube.errors import ApiError, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.objects.api_types import Deployment, LabelSelector, Pod, ReplicaSet
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS

@@ -16,9 +16,8 @@ from kubeloop.controllers.deployment.rollback import rollback_patch
 from kubeloop.controllers.deployment.rolling_update import changed_replicas_annotations
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.writes.object_patch import patch_object
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields, patch_object, versioned_merge_patch
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.events.event_recorder import EventType

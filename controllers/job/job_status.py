@@ -10,7 +10,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kubeloop.controllers.job.conditions import SUCCESS, new_condition, true_condition, with_condition
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields
 from kubeloop.kube.objects.api_types import Condition, Job, JobStatus, JSONValue, UncountedTerminatedPods
 
 

@@ -16,8 +16,7 @@ from kubeloop.controllers.podautoscaler.scaling_behavior import ScaleHistory
 from kubeloop.controllers.runtime.cached_reconcile import CachedReconcile
 from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.object_patch import patch_status
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields, patch_status
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import HorizontalPodAutoscaler, Pod
 from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, PODS

@@ -44,8 +44,8 @@ from kubeloop.controllers.runtime.pods.expected_pods import ExpectedPods
 from kubeloop.controllers.runtime.pods.pod_availability import next_availability_seconds
 from kubeloop.controllers.runtime.pods.pod_template import pod_from_template
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields
 from kubeloop.controllers.runtime.writes.status_write import write_status
 from kubeloop.kube.objects.api_types import Object, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import controller_of, is_ready, replicas_of

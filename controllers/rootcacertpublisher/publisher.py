@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.object_patch import versioned_merge_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Namespace

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from kubeloop.controllers.runtime.controller import EventDrivenController
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.object_patch import versioned_merge_patch
 from kubeloop.controllers.serviceaccount.token_secret import (
     NAME_ANNOTATION,
     TOKEN_TYPE,

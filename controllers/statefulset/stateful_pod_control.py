@@ -12,8 +12,7 @@ from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.pod_control import PodControl
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.writes.object_patch import merge_object, patch_object
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.object_patch import merge_object, patch_object, versioned_merge_patch
 from kubeloop.controllers.statefulset.claim_owners import (
     has_other_controller,
     owner_references_by_policy,

@@ -25,8 +25,7 @@ from kubeloop.controllers.runtime.pods.pod_availability import affects_owner, ne
 from kubeloop.controllers.runtime.pods.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.revisions.controller_history import ControllerHistory
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.writes.object_patch import patch_status
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields, patch_status
 from kubeloop.controllers.statefulset.stateful_pod_control import StatefulPodControl
 from kubeloop.controllers.statefulset.stateful_pods import SYNCED_LABELS, is_member
 from kubeloop.controllers.statefulset.stateful_set_plan import (

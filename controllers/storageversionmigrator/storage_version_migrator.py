@@ -12,7 +12,7 @@ from typing import Any
 from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.resources.partial_object_metadata import metadata_only
-from kubeloop.controllers.runtime.writes.status_patch import versioned_merge_patch
+from kubeloop.controllers.runtime.writes.object_patch import versioned_merge_patch
 from kubeloop.controllers.storageversionmigrator.migration_state import (
     FAILED,
     RUNNING,

@@ -7,5 +7,4 @@ Part of `kubeloop.controllers.runtime`, which states what it may import.
     status_delay.py    status writes that own pending writes are about to make obsolete
     object_patch.py    patches of an object that was read before
     status_write.py    write of a status, with one retry
-    status_patch.py    patches that conflict in the same cases as updates
 """

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeloop.controllers.runtime.writes.status_patch import changed_fields
+from kubeloop.controllers.runtime.writes.object_patch import changed_fields
 from kubeloop.controllers.runtime.writes.status_write import write_status
 from kubeloop.kube.errors import Conflict, Forbidden
 from kubeloop.kube.objects.api_types import ReplicaSet
