@@ -211,7 +211,7 @@ class Client:
         memory = f"{resource.group_resource} {request} {subresource}"
         digest = hashlib.blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest()
         cached = self._observer.cached(resource, request)
-        if cached is not None and self._applied.get(memory) == (digest, _applied_state(cached)):
+        if cached is not None and self._applied.get(memory) == (digest, _applied_state(cached, subresource)):
             return {**manifest_of(cached), **{name: body[name] for name in body.keys() - {"metadata", "status"}}}
         async with self._write(resource, "apply", manifest):
             applied: dict[str, Any] = await self.raw.patch(
@@ -223,7 +223,7 @@ class Client:
                 subresource=subresource,
                 query={"fieldManager": self.field_manager, "force": "true" if force else ""},
             )
-        self._applied[memory] = digest, _applied_state(applied)
+        self._applied[memory] = digest, _applied_state(applied, subresource)
         return self._wrote(resource, applied)
 
     async def apply_status(self, manifest: Mapping[str, Any], *, force: bool = True) -> dict[str, Any]:
@@ -329,11 +329,11 @@ class Client:
             raise
 
 
-def _applied_state(obj: ApiObject) -> object:
-    """Return what changes if a field that an apply may set changes: the status is none of these, if it has a
-    generation."""
+def _applied_state(obj: ApiObject, subresource: str) -> object:
+    """Return what changes if a field that an apply may set changes: not for changes of the status, unless that is
+    applied, if the object has a generation."""
     metadata = metadata_of(obj)
-    if not metadata.generation:
+    if subresource or not metadata.generation:
         return metadata.uid, metadata.resource_version
     fields = (metadata.labels, metadata.annotations, metadata.owner_references, metadata.finalizers)
     return metadata.uid, metadata.generation, hashlib.blake2b(msgspec.json.encode(fields, order="sorted")).digest()

@@ -98,7 +98,7 @@ class Controller:
 
     name: of the controller in metrics, logs, traces and events. watches: one `For`, and any number of `Owns` and
     `Watches`. permissions: what it does beyond reading its watches, writing `For` and its status, and writing `Owns`.
-    queue_name: name of its work queue in metrics, by default `name`.
+    queue_name, field_manager: its names in metrics of the work queue and in managedFields, by default `name`.
 
     An instance belongs to one run of a process: `self` holds only what can be computed again.
     """
@@ -108,6 +108,7 @@ class Controller:
     permissions: ClassVar[Sequence[AccessRule]] = ()
     options: ClassVar[ReconcileOptions] = ReconcileOptions()
     queue_name: ClassVar[str] = ""
+    field_manager: ClassVar[str] = ""
 
     def __init__(self, handle: ControllerHandle) -> None:
         self.handle = handle

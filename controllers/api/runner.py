@@ -77,7 +77,8 @@ def reconciled_resource(declared: type[Controller]) -> Resource[Any] | None:
 class ControllerRunner(EventDrivenController):
     """One controller in one process; `run()` works until cancelled."""
 
-    def __init__(self, context: ControllerContext, factory: ControllerFactory) -> None:
+    def __init__(self, context: ControllerContext, factory: ControllerFactory, *, workers: int | None = None) -> None:
+        """workers: number of concurrent reconciles, instead of that of the controller's options."""
         declared = controller_class(factory)
         options = declared.options
         self.name = declared.name
@@ -90,7 +91,7 @@ class ControllerRunner(EventDrivenController):
             declared.name,
             declared.queue_name,
             limiter,
-            workers=options.max_concurrent_reconciles,
+            workers=workers or options.max_concurrent_reconciles,
             is_terminal=lambda error: isinstance(error, TerminalError),
             drain_seconds=min(options.graceful_shutdown_seconds, context.drain_seconds),
         )
@@ -108,7 +109,7 @@ class ControllerRunner(EventDrivenController):
         self._cache = Cache(declared.name, context.informers, options.namespaces)
         client = Client(
             context.client,
-            field_manager=declared.name,
+            field_manager=declared.field_manager or declared.name,
             resources=[watch.resource for watch in declared.watches],
             observer=self,
             pods=PodControl(context),
@@ -176,7 +177,7 @@ class ControllerRunner(EventDrivenController):
         if isinstance(requests, InIndex):
             index = requests
             return lambda obj: [
-                Request.of(user) for user in self._cache.by_index(index.resource, index.index, Request.of(obj).key)
+                Request.of(user) for user in self._cache.by_index(index.resource, index.index, index.value(obj))
             ]
         return requests or (lambda obj: ())
 
@@ -221,6 +222,13 @@ class ControllerRunner(EventDrivenController):
             raise
         for informer in self._cache.informers_of(resource):
             self._consistency.wrote_at(key, "", repr(id(informer)), page.metadata.resource_version)
+
+
+def new_controller(factory: Any, context: ControllerContext) -> Any:
+    """Return what runs a built-in controller: its factory takes the context, or is a subclass of Controller."""
+    if isinstance(factory, type) and issubclass(factory, Controller):
+        return ControllerRunner(context, factory, workers=context.workers)
+    return factory(context)
 
 
 class _EventHandler:

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kubeloop.cel.types import DYN, Type
-from kubeloop.controllers.runtime.controller import EventDrivenController
-from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.api.controller import Controller, ControllerHandle, ReconcileOptions, Result
+from kubeloop.controllers.api.objects import Request
+from kubeloop.controllers.api.watches import For
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     MatchedKind,
     TypedKind,
@@ -20,29 +21,28 @@ from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     object_type,
     params_kind,
 )
-from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import VALIDATING_ADMISSION_POLICIES
 
-_NAME = "validatingadmissionpolicy-status"
 _JSON = {"accept": "application/json"}
 
 
-class PolicyStatusController(EventDrivenController):
-    """Reconciles ValidatingAdmissionPolicies; `run()` works until cancelled."""
+class PolicyStatusController(Controller):
+    """Reconciles ValidatingAdmissionPolicies."""
 
-    def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context, _NAME)
-        policies = context.informers.informer(VALIDATING_ADMISSION_POLICIES)
-        self._policies = policies.store
+    name = "validatingadmissionpolicy-status"
+    watches = (For(VALIDATING_ADMISSION_POLICIES),)
+    options = ReconcileOptions(graceful_shutdown_seconds=0.0)
+
+    def __init__(self, handle: ControllerHandle) -> None:
+        super().__init__(handle)
         self._types: dict[tuple[str, MatchedKind], Type | None] = {}  # by URL of the document, which has a hash
-        self._registrations = (policies.on_latest(lambda policy: self.queue.add(policy["metadata"]["name"])),)
 
-    async def reconcile(self, name: str) -> float | None:
-        """Check a policy whose spec is newer than its status. An exception means: retry with backoff."""
-        policy = self._policies.get(name)
+    async def reconcile(self, request: Request) -> Result:
+        """Check a policy whose spec is newer than its status."""
+        policy = self.cache.get(VALIDATING_ADMISSION_POLICIES, request)
         if policy is None:
             return None
         generation = policy["metadata"].get("generation", 0)
@@ -53,20 +53,18 @@ class PolicyStatusController(EventDrivenController):
             "observedGeneration": generation,
             "typeChecking": {"expressionWarnings": warnings} if warnings else {},
         }
-        body = {
-            "apiVersion": VALIDATING_ADMISSION_POLICIES.api_version,
-            "kind": VALIDATING_ADMISSION_POLICIES.kind,
-            "metadata": {"name": name},
-            "status": status,
-        }
-        query = {"fieldManager": _NAME, "force": "true"}
-        await self._client.patch(
-            VALIDATING_ADMISSION_POLICIES, name, body, PatchType.APPLY, subresource="status", query=query
+        await self.client.apply_status(
+            {
+                "apiVersion": VALIDATING_ADMISSION_POLICIES.api_version,
+                "kind": VALIDATING_ADMISSION_POLICIES.kind,
+                "metadata": {"name": request.name},
+                "status": status,
+            }
         )
         return None
 
     async def _warnings(self, spec: JSONValue) -> list[dict[str, JSONValue]]:
-        served = await ResourceMap.discover(self._client)
+        served = await ResourceMap.discover(self.client.raw)
         kinds, params = kinds_to_check(spec, served.resources), params_kind(spec)
         urls = await self._document_urls() if kinds else {}
         matched = [TypedKind(kind, type_) for kind in kinds if (type_ := await self._type(kind, urls)) is not None]
@@ -77,7 +75,7 @@ class PolicyStatusController(EventDrivenController):
 
     async def _document_urls(self) -> dict[str, str]:
         """Return the URLs of the OpenAPI v3 documents by group version path ("apis/apps/v1")."""
-        response = await self._client.raw("GET", "/openapi/v3", headers=_JSON)
+        response = await self.client.raw.raw("GET", "/openapi/v3", headers=_JSON)
         paths = msgspec.json.decode(response.body)["paths"]
         return {path: document["serverRelativeURL"] for path, document in paths.items()}
 
@@ -89,7 +87,7 @@ class PolicyStatusController(EventDrivenController):
         key = url, kind
         if key not in self._types:
             try:
-                response = await self._client.raw("GET", url, headers=_JSON)
+                response = await self.client.raw.raw("GET", url, headers=_JSON)
             except NotFound:  # the kind has just been removed
                 return None
             schemas = msgspec.json.decode(response.body)["components"]["schemas"]
@@ -97,5 +95,5 @@ class PolicyStatusController(EventDrivenController):
             outdated = [known for known in self._types if known[0] != url and urlsplit(known[0]).path == path]
             for known in outdated:
                 del self._types[known]
-            self._types[key] = object_type(schemas, kind, self._clock.now().microsecond * 1000)
+            self._types[key] = object_type(schemas, kind, self.clock.now().microsecond * 1000)
         return self._types[key]

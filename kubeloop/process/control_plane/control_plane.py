@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeloop.controllers.api.controller import ControllerFactory
-from kubeloop.controllers.api.runner import ControllerRunner, controller_class, reconciled_resource
+from kubeloop.controllers.api.runner import ControllerRunner, controller_class, new_controller, reconciled_resource
 from kubeloop.controllers.api.watches import Owns
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
@@ -364,7 +364,7 @@ class ControlPlane:
         workers = options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1
         context = self._context(descriptor.event_component or descriptor.kubernetes_name, workers, options)
         factory = getattr(importlib.import_module(descriptor.module), descriptor.factory.rpartition(":")[2])
-        component: Component = factory(context)
+        component: Component = new_controller(factory, context)
         return component
 
     def _context(self, event_component: str, workers: int, options: Mapping[str, Any]) -> ControllerContext:

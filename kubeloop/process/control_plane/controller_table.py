@@ -49,7 +49,7 @@ class ControllerDescriptor(msgspec.Struct, frozen=True):
 
     name: kube-controller-manager's alias, as which logs and messages show it.
     factory: module below kubeloop.controllers and function or class in it, which takes a ControllerContext and returns
-      the controller.
+      the controller; or a subclass of kubeloop.controllers.api.Controller.
     watches: the resources that the factory requests informers of, whose lists start before the module is imported.
     kubernetes_name: its name since v1.28, by default NAME-controller.
     starts_with: resources whose first object starts the controller in development and test clusters, by default the

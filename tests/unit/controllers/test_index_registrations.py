@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from kubeloop.controllers.api.runner import new_controller
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.control_plane.controller_table import CONTROLLERS_BY_NAME, default_options
 from support.apiserver.fake_apiserver import FakeApiServer
@@ -51,7 +52,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
         "pods": {"resource-claim", "resource-claim-template"},
         "resourceclaims.resource.k8s.io": {"owner"},
     },
-    "clusterrole-aggregation": {"clusterroles.rbac.authorization.k8s.io": {"aggregated"}},
+    "clusterrole-aggregation": {"clusterroles.rbac.authorization.k8s.io": {"clusterroleaggregation/aggregated"}},
     "svm": {"storageversionmigrations.storagemigration.k8s.io": {"migration-target"}},
     "podgroup-protection": {"pods": {"active pods by pod group"}},
 }
@@ -62,7 +63,7 @@ def indexes_of(name: str, **gates: bool) -> dict[str, set[str]]:
     descriptor, server = CONTROLLERS_BY_NAME[name], FakeApiServer(gates=FeatureGates(gates))
     factory: Any = getattr(importlib.import_module(descriptor.module), descriptor.factory.partition(":")[2])
     context = structs.replace(server.context, options=default_options())
-    factory(context)
+    new_controller(factory, context)
     return {
         informer.resource.group_resource: set(informer.store._index_functions)
         for informer in context.informers.informers

@@ -121,6 +121,19 @@ async def test_log_record_has_controller_and_object(fake_apiserver, caplog):
     assert current_span.get() is None
 
 
+async def test_applied_status_is_corrected_after_another_writer(operator):
+    operator.create()
+    await asyncio.sleep(5)
+    client = operator.runner.controller.client
+    manifest = {"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "blog", "namespace": "default"}}
+    applied = {**manifest, "status": {"phase": "Up"}}
+    await client.apply_status(applied)
+    operator.server.api.succeed("PATCH", f"{SITES.path('default', 'blog')}/status", {"status": {"phase": "Down"}})
+    await asyncio.sleep(5)
+    await client.apply_status(applied)
+    assert operator.site()["status"]["phase"] == "Up"
+
+
 def test_api_exports_what_it_lists():
     assert sorted(api.__all__) == sorted(name for name in vars(api) if not name.startswith("_") and is_exported(name))
 

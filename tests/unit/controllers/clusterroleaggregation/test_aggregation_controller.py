@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.api.runner import ControllerRunner
 from kubeloop.controllers.clusterroleaggregation.aggregation_controller import ClusterRoleAggregationController
 from kubeloop.kube.objects.resources import CLUSTER_ROLES
 
@@ -16,7 +17,7 @@ CRONTABS = {"verbs": ["get"], "apiGroups": ["example.com"], "resources": ["cront
 
 @pytest.fixture
 async def apiserver(fake_apiserver, start):
-    await start(fake_apiserver.informers, ClusterRoleAggregationController(fake_apiserver.context))
+    await start(fake_apiserver.informers, ControllerRunner(fake_apiserver.context, ClusterRoleAggregationController))
     await asyncio.sleep(2)
     return fake_apiserver
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.api.runner import ControllerRunner
 from kubeloop.controllers.validatingadmissionpolicystatus.policy_status_controller import PolicyStatusController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.client.api_client import PatchType
@@ -38,8 +39,8 @@ def status(server: FakeApiServer) -> Any:
 
 
 @pytest.fixture
-async def controller(fake_apiserver, start) -> PolicyStatusController:
-    controller = PolicyStatusController(fake_apiserver.context)
+async def controller(fake_apiserver, start) -> ControllerRunner:
+    controller = ControllerRunner(fake_apiserver.context, PolicyStatusController)
     await start(fake_apiserver.informers, controller)
     return controller
 
