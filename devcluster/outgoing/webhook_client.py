@@ -12,8 +12,8 @@ import posixpath
 import ssl
 from base64 import b64decode
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kubeloop.kube.client.asyncio_transport import AsyncioTransport
 
 _MAX_CLIENTS = 200
+_MAX_REDIRECTS = 10
 _MAX_MESSAGE_BYTES = 2048
 _HEADERS = {
     "accept": "application/json, */*",
@@ -49,35 +50,22 @@ class WebhookClient:
 
     def __init__(self, addresses: ServiceAddresses) -> None:
         self._addresses = addresses
-        self._transports: dict[tuple[str, Address, str], AsyncioTransport] = {}  # least recently used first
+        self._transports: dict[tuple[str, Address, str, str], AsyncioTransport] = {}  # least recently used first
 
     async def post(self, config: JSON, body: bytes, seconds: float) -> bytes:
-        """Return the body of the response to a POST. config: a WebhookClientConfig. Raises CallFailed.
+        """Return the body of the response to a POST; redirects are followed. config: a WebhookClientConfig.
 
-        seconds: time limit of the call, which the webhook gets as its parameter `timeout`.
+        seconds: time limit of the call, which the webhook gets as its parameter `timeout`. Raises CallFailed.
         """
-        url, host, port = _target(config)
-        target = f"{urlsplit(url).path}?timeout={math.ceil(seconds)}s"
-        error_prefix = f"Post {quoted(f'{url}?timeout={math.ceil(seconds)}s')}"
+        call = _Call("POST", f"{_url(config)}?timeout={math.ceil(seconds)}s", body)
         try:
-            service = config.get("service")
-            address = (
-                self._addresses.of_service(service["namespace"], service["name"], port)
-                if service
-                else self._addresses.of_host(host, port)
-            )
-            transport = await self._transport(host, port, address, config.get("caBundle") or "", url)
-            request = HttpRequest("POST", target, _HEADERS, body, seconds)
             async with asyncio.timeout(seconds):
-                response = await transport.send(request)
+                response = await self._send(call, config, seconds)
+                while (redirected := call.redirected(response)) is not None:
+                    call = redirected
+                    response = await self._send(call, config, seconds)
         except TimeoutError:
-            raise CallFailed(f"{error_prefix}: context deadline exceeded") from None
-        except UnresolvedService as error:
-            raise CallFailed(f"{error_prefix}: {error}") from None
-        except ssl.SSLError as error:
-            raise CallFailed(f"unable to load root certificates: {error}", 500) from None
-        except TransportError as error:
-            raise CallFailed(f"{error_prefix}: {go_message(error, address)}") from None
+            raise CallFailed(f"{call.error_prefix}: context deadline exceeded") from None
         if not 200 <= response.status <= 206:
             raise _failure(response)
         if not response.body:
@@ -85,15 +73,42 @@ class WebhookClient:
             raise CallFailed(f"0-length response with status code: {response.status} and content type: {kind}")
         return response.body
 
-    async def _transport(self, host: str, port: int, address: Address, ca: str, url: str) -> AsyncioTransport:
-        """Return the connections to an address, created on first use. Raises SSLError for an invalid bundle."""
+    async def _send(self, call: _Call, config: JSON, seconds: float) -> HttpResponse:
+        """Send one request. Raises CallFailed, TimeoutError."""
+        parts = urlsplit(call.url)
+        host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+        service = config.get("service")
+        tls_name = _service_host(service) if service else host  # of a Service, also after a redirect
+        try:
+            if service and (host, port) == (tls_name, service.get("port") or 443):
+                address = self._addresses.of_service(service["namespace"], service["name"], port)
+            else:
+                address = self._addresses.of_host(host, port)
+            tls = parts.scheme == "https"
+            transport = await self._transport(
+                host, port, address, config.get("caBundle") or "", tls_name if tls else ""
+            )
+            target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+            return await transport.send(HttpRequest(call.method, target, _HEADERS, call.body, seconds))
+        except UnresolvedService as error:
+            raise CallFailed(f"{call.error_prefix}: {error}") from None
+        except ssl.SSLError as error:
+            raise CallFailed(f"unable to load root certificates: {error}", 500) from None
+        except TransportError as error:
+            raise CallFailed(f"{call.error_prefix}: {go_message(error, address)}") from None
+
+    async def _transport(self, host: str, port: int, address: Address, ca: str, tls_name: str) -> AsyncioTransport:
+        """Return the connections to an address, created on first use. Raises SSLError for an invalid bundle.
+
+        tls_name: that the certificate must have, "" for plain HTTP.
+        """
         from kubeloop.kube.client.asyncio_transport import AsyncioTransport  # few clusters have webhooks
 
-        key = (f"{host}:{port}", address, ca)
+        key = (f"{host}:{port}", address, ca, tls_name)
         transport = self._transports.pop(key, None)
         if transport is None:
-            tls = client_context(b64decode(ca).decode(errors="replace")) if url.startswith("https:") else None
-            transport = AsyncioTransport(Endpoint(host, port, tls, address=address), http2=False)
+            tls = client_context(b64decode(ca).decode(errors="replace")) if tls_name else None
+            transport = AsyncioTransport(Endpoint(host, port, tls, tls_name, address=address), http2=False)
             if len(self._transports) >= _MAX_CLIENTS:
                 await self._transports.pop(next(iter(self._transports))).close()
         self._transports[key] = transport
@@ -106,14 +121,43 @@ class WebhookClient:
         self._transports.clear()
 
 
-def _target(config: JSON) -> tuple[str, str, int]:
-    """Return the URL of a webhook without its query, and the host and port in it."""
+class _Call(NamedTuple):
+    """One request of a call. redirects: number of responses that led to it."""
+
+    method: str
+    url: str
+    body: bytes
+    redirects: int = 0
+
+    @property
+    def error_prefix(self) -> str:
+        return f"Post {quoted(self.url)}"
+
+    def redirected(self, response: HttpResponse) -> _Call | None:
+        """Return the request to which a response redirects, None for other responses. Raises CallFailed.
+
+        Source: net/http Client.do.
+        """
+        location = response.headers.get("location", "")
+        if response.status not in (301, 302, 303, 307, 308) or not location:
+            return None
+        if self.redirects >= _MAX_REDIRECTS - 1:
+            raise CallFailed(f"Post {quoted(location)}: stopped after {_MAX_REDIRECTS} redirects")
+        is_repeated = response.status in (307, 308)
+        method, body = (self.method, self.body) if is_repeated else ("GET", b"")
+        return _Call(method, urljoin(self.url, location), body, self.redirects + 1)
+
+
+def _service_host(service: JSON) -> str:
+    return f"{service['name']}.{service['namespace']}.svc"
+
+
+def _url(config: JSON) -> str:
+    """Return the URL of a webhook without its query."""
     if service := config.get("service"):
-        host, port = f"{service['name']}.{service['namespace']}.svc", service.get("port") or 443
-        return f"https://{host}:{port}{_path(service.get('path') or '')}", host, port
+        return f"https://{_service_host(service)}:{service.get('port') or 443}{_path(service.get('path') or '')}"
     parts = urlsplit(config["url"])
-    port = parts.port or (80 if parts.scheme == "http" else 443)
-    return f"{parts.scheme}://{parts.netloc}{_path(parts.path)}", parts.hostname or "", port
+    return f"{parts.scheme}://{parts.netloc}{_path(parts.path)}"
 
 
 def _path(path: str) -> str:

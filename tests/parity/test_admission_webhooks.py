@@ -149,6 +149,10 @@ def _writes(path: str, create: Callable[..., JSON]) -> list[Call]:
     ]
 
 
+def _redirect(code: int, location: str) -> Callable[[JSON], web.Response]:
+    return lambda _: web.Response(status=code, headers={"Location": location} if location else {})
+
+
 def _scenarios(hook: AdmissionWebhook) -> list[Scenario]:
     answers, webhook = hook.answers, hook.webhook
     answers["/deny"] = {"allowed": False}
@@ -218,6 +222,11 @@ def _scenarios(hook: AdmissionWebhook) -> list[Scenario]:
     answers["/status"] = lambda _: web.json_response(
         {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "stat", "code": 409}, status=409
     )
+    for code in (302, 307, 308):
+        answers[f"/redirect-{code}"] = _redirect(code, "/ok?x=y")
+    answers["/redirect-loop"] = _redirect(307, "/redirect-loop")
+    answers["/redirect-nowhere"] = _redirect(303, "")
+    answers["/redirect-dead"] = _redirect(307, "https://127.0.0.1:1/x")
     answers["/teapot"] = lambda _: web.Response(status=418, text="x")
     deployment = {
         "apiVersion": "apps/v1",
@@ -562,6 +571,12 @@ def _scenarios(hook: AdmissionWebhook) -> list[Scenario]:
         "/yaml",
         "/other-kind",
         "/wrong-field",
+        "/redirect-302",
+        "/redirect-307",
+        "/redirect-308",
+        "/redirect-loop",
+        "/redirect-nowhere",
+        "/redirect-dead",
     ):
         for kind in ("mutating", "validating"):
             one = {"x": [webhook(path, rules=maps)]}

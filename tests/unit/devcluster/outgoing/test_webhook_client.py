@@ -96,6 +96,47 @@ async def test_host_of_a_url_is_resolved(server: Server):
     assert [path for path, _, _ in server.requests] == ["/x?timeout=1s", "/?timeout=5s"]
 
 
+def redirects(*responses: tuple[int, str]) -> Handler:
+    """Return a handler that redirects as often as there are responses: status and Location."""
+    left = list(responses)
+
+    async def handle(_request: web.Request) -> web.StreamResponse:
+        if not left:
+            return web.Response(text="{}")
+        status, location = left.pop(0)
+        return web.Response(status=status, headers={"Location": location} if location else {})
+
+    return handle
+
+
+@pytest.mark.parametrize(("status", "body"), [(307, b"body"), (308, b"body"), (301, b""), (302, b""), (303, b"")])
+async def test_redirects_are_followed(server: Server, status: int, body: bytes):
+    server.handle = redirects((status, "/other?a=b"))
+    assert await _post({"url": f"https://127.0.0.1:{server.port}/x"}) == b"{}"
+    assert [(path, sent) for path, _, sent in server.requests] == [("/x?timeout=5s", b"body"), ("/other?a=b", body)]
+
+
+async def test_service_that_redirects_elsewhere_is_verified_by_its_own_name(server: Server):
+    server.handle = redirects((307, f"https://127.0.0.1:{server.port}/y"))
+    service = {"namespace": "a", "name": "web", "path": "/x"}
+    await _post({"service": service}, f"web.a.svc=127.0.0.1:{server.port}")
+    hosts = [host for _, host, _ in server.requests]
+    assert hosts == ["web.a.svc", f"127.0.0.1:{server.port}"]
+
+
+async def test_redirects_end_after_ten_requests(server: Server):
+    server.handle = redirects(*[(307, "/loop")] * 20)
+    message, code = await _error({"url": f"https://127.0.0.1:{server.port}/x"})
+    assert (message, code) == ('Post "/loop": stopped after 10 redirects', 503)
+    assert len(server.requests) == 10
+
+
+async def test_redirect_without_location_is_an_error_response(server: Server):
+    server.handle = redirects((302, ""))
+    message, code = await _error({"url": f"https://127.0.0.1:{server.port}/x"})
+    assert (code, message.startswith("the server responded with the status code 302")) == (302, True)
+
+
 async def test_connection_is_reused(server: Server):
     await _post({"url": f"https://127.0.0.1:{server.port}/x"}, times=3)
     assert (len(server.requests), len(server.connections)) == (3, 1)
