@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.user_error import UserError
 
 Extent = Literal["complete", "partly", "not"]
@@ -57,7 +59,7 @@ OPTIONAL_PLUGINS: dict[str, Extent] = {
     "ImagePolicyWebhook": "not",
     "PodNodeSelector": "complete",
     "PodTolerationRestriction": "complete",
-    "EventRateLimit": "not",
+    "EventRateLimit": "complete",
     "ExtendedResourceToleration": "complete",
     "OwnerReferencesPermissionEnforcement": "complete",
     "DenyServiceExternalIPs": "complete",
@@ -75,12 +77,15 @@ WITHOUT_ACCOUNTS = frozenset(DEFAULT_PLUGINS) - {"ServiceAccount"}
 
 
 class PluginSettings(msgspec.Struct, frozen=True):
-    """The admission plugins of a server. plugins: names of those that run."""
+    """The admission plugins of a server. plugins: names of those that run. configuration: see configuration_file."""
 
     plugins: frozenset[str] = WITHOUT_ACCOUNTS
+    configuration: dict[str, JSON] = {}
 
 
-def parse_plugins(enabled: Iterable[str], disabled: Iterable[str], default: frozenset[str]) -> PluginSettings:
+def parse_plugins(
+    enabled: Iterable[str], disabled: Iterable[str], default: frozenset[str], configuration_file: str = ""
+) -> PluginSettings:
     """Return the plugins that comma-separated lists add to the default ones, and remove from them.
 
     Raises UserError for unknown names, for names in both lists, and for plugins that cannot be enabled or disabled.
@@ -97,7 +102,15 @@ def parse_plugins(enabled: Iterable[str], disabled: Iterable[str], default: froz
     if "NamespaceLifecycle" in removed:
         problem = "--disable-admission-plugins: NamespaceLifecycle cannot be disabled"
         raise UserError(problem, hint="objects always need an existing namespace; leave it out")
-    return PluginSettings((default | added) - removed)
+    plugins, configuration = (default | added) - removed, dict[str, JSON]()
+    if configuration_file:
+        from kubeloop.devcluster.admission.configuration_file import read_plugin_configuration
+
+        configuration = read_plugin_configuration(Path(configuration_file), plugins)
+    if "EventRateLimit" in plugins and "EventRateLimit" not in configuration:
+        problem = "enable-admission-plugins: EventRateLimit has no limits"
+        raise UserError(problem, hint="set them in the file of --admission-control-config-file")
+    return PluginSettings(plugins, configuration)
 
 
 def _parse_names(option: str, texts: Iterable[str]) -> frozenset[str]:

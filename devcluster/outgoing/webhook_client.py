@@ -12,19 +12,23 @@ import posixpath
 import ssl
 from base64 import b64decode
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeloop.devcluster.outgoing.service_addresses import Address, ServiceAddresses, UnresolvedService
 from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.tls_verification import client_context, verification_message
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, TransportError
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.user_error import UserError
 from kubeloop.kube.validation.field_errors import quoted
 
 if TYPE_CHECKING:
+    from kubeloop.devcluster.outgoing.webhook_credentials import WebhookCredentials, WebhookUser
     from kubeloop.kube.client.asyncio_transport import AsyncioTransport
 
 _MAX_CLIENTS = 200
@@ -46,24 +50,32 @@ class CallFailed(Exception):
 
 
 class WebhookClient:
-    """Connections to the webhooks of one server. Used on one event loop."""
+    """Connections to the webhooks of one server. Used on one event loop.
 
-    def __init__(self, addresses: ServiceAddresses) -> None:
+    credentials: for the webhooks of each type of call ("admit", "validating").
+    """
+
+    def __init__(
+        self, addresses: ServiceAddresses, credentials: Mapping[str, WebhookCredentials] = MappingProxyType({})
+    ) -> None:
         self._addresses = addresses
-        self._transports: dict[tuple[str, Address, str, str], AsyncioTransport] = {}  # least recently used first
+        self._credentials = credentials
+        self._transports: dict[tuple[Endpoint, str, str], AsyncioTransport] = {}  # least recently used first
 
-    async def post(self, config: JSON, body: bytes, seconds: float) -> bytes:
+    async def post(self, config: JSON, body: bytes, seconds: float, call_type: str = "") -> bytes:
         """Return the body of the response to a POST; redirects are followed. config: a WebhookClientConfig.
 
-        seconds: time limit of the call, which the webhook gets as its parameter `timeout`. Raises CallFailed.
+        call_type: selects the credentials. seconds: time limit of the call, which the webhook gets as its parameter
+        `timeout`. Raises CallFailed.
         """
         call = _Call("POST", f"{_url(config)}?timeout={math.ceil(seconds)}s", body)
+        user = self._user(call, call_type)
         try:
             async with asyncio.timeout(seconds):
-                response = await self._send(call, config, seconds)
+                response = await self._send(call, config, user, seconds)
                 while (redirected := call.redirected(response)) is not None:
                     call = redirected
-                    response = await self._send(call, config, seconds)
+                    response = await self._send(call, config, user, seconds)
         except TimeoutError:
             raise CallFailed(f"{call.error_prefix}: context deadline exceeded") from None
         if not 200 <= response.status <= 206:
@@ -73,10 +85,14 @@ class WebhookClient:
             raise CallFailed(f"0-length response with status code: {response.status} and content type: {kind}")
         return response.body
 
-    async def _send(self, call: _Call, config: JSON, seconds: float) -> HttpResponse:
+    def _user(self, call: _Call, call_type: str) -> WebhookUser | None:
+        credentials = self._credentials.get(call_type)
+        return None if credentials is None else credentials.user(*_host_and_port(urlsplit(call.url)))
+
+    async def _send(self, call: _Call, config: JSON, user: WebhookUser | None, seconds: float) -> HttpResponse:
         """Send one request. Raises CallFailed, TimeoutError."""
         parts = urlsplit(call.url)
-        host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+        host, port = _host_and_port(parts)
         service = config.get("service")
         tls_name = _service_host(service) if service else host  # of a Service, also after a redirect
         try:
@@ -84,31 +100,34 @@ class WebhookClient:
                 address = self._addresses.of_service(service["namespace"], service["name"], port)
             else:
                 address = self._addresses.of_host(host, port)
-            tls = parts.scheme == "https"
+            name = tls_name if parts.scheme == "https" else ""
             transport = await self._transport(
-                host, port, address, config.get("caBundle") or "", tls_name if tls else ""
+                Endpoint(host, port, tls_name=name, address=address), config.get("caBundle") or "", user
             )
             target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
-            return await transport.send(HttpRequest(call.method, target, _HEADERS, call.body, seconds))
-        except UnresolvedService as error:
+            headers = _HEADERS if user is None else _HEADERS | user.headers()
+            return await transport.send(HttpRequest(call.method, target, headers, call.body, seconds))
+        except (UnresolvedService, UserError) as error:
             raise CallFailed(f"{call.error_prefix}: {error}") from None
         except ssl.SSLError as error:
             raise CallFailed(f"unable to load root certificates: {error}", 500) from None
         except TransportError as error:
             raise CallFailed(f"{call.error_prefix}: {go_message(error, address)}") from None
 
-    async def _transport(self, host: str, port: int, address: Address, ca: str, tls_name: str) -> AsyncioTransport:
-        """Return the connections to an address, created on first use. Raises SSLError for an invalid bundle.
+    async def _transport(self, endpoint: Endpoint, ca: str, user: WebhookUser | None) -> AsyncioTransport:
+        """Return the connections to an endpoint, created on first use: with TLS if it has a TLS name.
 
-        tls_name: that the certificate must have, "" for plain HTTP.
+        Raises SSLError for an invalid bundle, UserError for an invalid client certificate.
         """
         from kubeloop.kube.client.asyncio_transport import AsyncioTransport  # few clusters have webhooks
 
-        key = (f"{host}:{port}", address, ca, tls_name)
+        key = (endpoint, ca, "" if user is None else user.name)
         transport = self._transports.pop(key, None)
         if transport is None:
-            tls = client_context(b64decode(ca).decode(errors="replace")) if tls_name else None
-            transport = AsyncioTransport(Endpoint(host, port, tls, tls_name, address=address), http2=False)
+            tls = client_context(b64decode(ca).decode(errors="replace")) if endpoint.tls_name else None
+            if tls is not None and user is not None:
+                user.load_certificate(tls)
+            transport = AsyncioTransport(replace(endpoint, tls=tls), http2=False)
             if len(self._transports) >= _MAX_CLIENTS:
                 await self._transports.pop(next(iter(self._transports))).close()
         self._transports[key] = transport
@@ -119,6 +138,10 @@ class WebhookClient:
         for transport in self._transports.values():
             await transport.close()
         self._transports.clear()
+
+
+def _host_and_port(parts: SplitResult) -> tuple[str, int]:
+    return parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
 
 
 class _Call(NamedTuple):

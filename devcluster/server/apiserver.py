@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.api.audit_record import AuditRecord
     from kubeloop.devcluster.audit.log_file import AuditLog
     from kubeloop.devcluster.authorization.impersonation import Impersonation
+    from kubeloop.devcluster.outgoing.webhook_credentials import WebhookCredentials
     from kubeloop.kube.auth.certificate_authority import CertificateAuthority
 
 log = logging.getLogger(__name__)
@@ -262,13 +263,13 @@ class ApiServer:
         )
         self._compute_thread = ComputeThread()
         addresses = ServiceAddresses(self.store, settings.resolved_addresses)
-        self._webhook_client = WebhookClient(addresses)
+        self._webhook_client = WebhookClient(addresses, _webhook_credentials(settings.admission))
         self._aggregator = Aggregator(self.store, clock, addresses, self._front_proxy, settings.proxy)
         self._definitions = Definitions(self.store, clock, self._end_watches, self._webhook_client)
         enabled = settings.admission.plugins
         if not gates.enabled("MutatingAdmissionPolicy"):
             enabled -= {"MutatingAdmissionPolicy"}
-        environment = PluginEnvironment(self.store, self._definitions, gates)
+        environment = PluginEnvironment(self.store, self._definitions, gates, settings.admission.configuration)
         dynamic_admission = self._dynamic_admission = DynamicAdmission(
             self.store, self._definitions, self._webhook_client, enabled, optional_plugins(enabled, environment)
         )
@@ -648,6 +649,17 @@ class ApiServer:
         for key in expired:
             namespace, _, name = key.partition("/")
             self.store.delete(EVENTS, namespace, name)
+
+
+def _webhook_credentials(settings: PluginSettings) -> dict[str, WebhookCredentials]:
+    """Return the credentials for the webhooks of each type of call. Raises UserError."""
+    credentials: dict[str, WebhookCredentials] = {}
+    for call_type, plugin in (("admit", "MutatingAdmissionWebhook"), ("validating", "ValidatingAdmissionWebhook")):
+        if path := settings.configuration.get(plugin, {}).get("kubeConfigFile"):
+            from kubeloop.devcluster.outgoing.webhook_credentials import WebhookCredentials
+
+            credentials[call_type] = WebhookCredentials(path)
+    return credentials
 
 
 def _note_decision(record: AuditRecord, decision: str, reason: str) -> None:

@@ -114,7 +114,7 @@ async def _connect_kubeconfig(paths: list[str], context: str | None) -> Transpor
         tls = _tls(ca.decode("latin-1") if ca else None, source, verify=not cluster.values.get(_INSECURE))
         certificate, key = user.content("client-certificate"), user.content("client-key")
         if certificate:
-            _load_certificate(tls, certificate, key, f"kubeconfig {user.file}")
+            load_certificate(tls, certificate, key, f"kubeconfig {user.file}")
     endpoint = _endpoint(
         server,
         tls,
@@ -149,7 +149,7 @@ def _bearer(content: bytes) -> str:
     return f"Bearer {content.decode('latin-1').strip()}"
 
 
-def _load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes, source: str) -> None:
+def load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes, source: str) -> None:
     """Load a client certificate. Raises UserError."""
     import tempfile
 

@@ -87,6 +87,17 @@ def read_kubeconfig(paths: Sequence[str], context: str | None) -> Kubeconfig:
     return Kubeconfig(context_name, clusters[cluster], users[user] if user else KubeconfigEntry({}, selected.file))
 
 
+def read_users(path: str) -> tuple[dict[str, KubeconfigEntry], str]:
+    """Return the users of a file by name, and the name of the current context's user, "" for none. Raises UserError."""
+    content = _content(path)
+    users, contexts = (
+        _entries([(Path(path), content)], plural, singular)
+        for plural, singular in (("users", "user"), ("contexts", "context"))
+    )
+    current = contexts.get(str(content.get("current-context") or ""))
+    return users, "" if current is None else current.text("user")
+
+
 def _choices(plural: str, entries: Mapping[str, KubeconfigEntry]) -> str:
     return f"{plural} there: {', '.join(entries)}" if entries else f"it has no {plural}"
 

@@ -78,7 +78,12 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         accepts_bootstrap_tokens=cluster.enable_bootstrap_token_auth,
         authorization_modes=parse_authorization_modes(cluster.authorization_mode),
         audit=_audit_log(cluster, supervised=options.supervised),
-        admission=parse_plugins(cluster.enable_admission_plugins, cluster.disable_admission_plugins, KUBEADM_PLUGINS),
+        admission=parse_plugins(
+            cluster.enable_admission_plugins,
+            cluster.disable_admission_plugins,
+            KUBEADM_PLUGINS,
+            str(cluster.admission_control_config_file or ""),
+        ),
         resolved_addresses=parse_addresses(cluster.resolve),
     )
     try:

@@ -18,6 +18,7 @@ _MODULES = {
     "AlwaysPullImages": "always_pull_images",
     "PodNodeSelector": "pod_node_selector",
     "PodTolerationRestriction": "pod_toleration_restriction",
+    "EventRateLimit": "event_rate_limit",
     "ExtendedResourceToleration": "extended_resource_toleration",
     "OwnerReferencesPermissionEnforcement": "owner_references_permission_enforcement",
     "DenyServiceExternalIPs": "deny_service_external_ips",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -19,11 +20,12 @@ WRITES: frozenset[Operation] = frozenset({"CREATE", "UPDATE"})
 
 
 class PluginEnvironment(msgspec.Struct, frozen=True):
-    """What plugins read: the objects, custom resources and feature gates of their server."""
+    """What plugins read: the objects, custom resources and feature gates of their server; configuration by plugin."""
 
     store: ObjectStore
     definitions: CustomResources
     gates: FeatureGates = DEFAULT_FEATURE_GATES
+    configuration: Mapping[str, JSON] = {}
 
 
 class OptionalPlugin:

@@ -33,10 +33,16 @@ class PodNodeSelector(OptionalPlugin):
     def _checked_selector(self, request: Attributes) -> dict[str, str]:
         """Return the selector of the namespace. Raises StatusError if that of the pod contradicts it."""
         pod = request.object or {}
-        selector = _labels(self.namespace_annotations(request).get(_ANNOTATION, ""))
+        configured = self.environment.configuration.get("PodNodeSelector", {}).get("podNodeSelectorPluginConfig") or {}
+        default = configured.get("clusterDefaultNodeSelector", "")
+        selector = _labels(self.namespace_annotations(request).get(_ANNOTATION, default))
         own = pod["spec"].get("nodeSelector", {})
         if any(own.get(key, value) != value for key, value in selector.items()):
             message = "pod node label selector conflicts with its namespace node label selector"
+            raise errors.forbidden(PODS, pod["metadata"].get("name", ""), message)
+        permitted = _labels(configured.get(request.namespace, ""))
+        if permitted and not {**selector, **own}.items() <= permitted.items():
+            message = "pod node label selector labels conflict with its namespace whitelist"
             raise errors.forbidden(PODS, pod["metadata"].get("name", ""), message)
         return selector
 

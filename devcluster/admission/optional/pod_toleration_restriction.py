@@ -21,12 +21,17 @@ _MEMORY_PRESSURE = {"key": "node.kubernetes.io/memory-pressure", "operator": "Ex
 
 
 class PodTolerationRestriction(OptionalPlugin):
+    @property
+    def _configuration(self) -> JSON:
+        return self.environment.configuration.get("PodTolerationRestriction", {})
+
     def admit(self, request: Attributes) -> None:
         pod = request.object or {}
         spec = pod["spec"]
         added: list[JSON] = []
         if request.operation == "CREATE":
-            added += self._tolerations(request, _DEFAULT) or ()
+            own = self._tolerations(request, _DEFAULT)
+            added += (self._configuration.get("default") or ()) if own is None else own
         if (pod.get("status", {}).get("qosClass") or qos_class(spec)) != "BestEffort":
             added.append(_MEMORY_PRESSURE)
         if added:
@@ -35,13 +40,16 @@ class PodTolerationRestriction(OptionalPlugin):
 
     def check(self, request: Attributes) -> None:
         tolerations = (request.object or {})["spec"].get("tolerations")
-        permitted = self._tolerations(request, _PERMITTED) if tolerations else None
+        permitted = self._tolerations(request, _PERMITTED) if tolerations else []
+        scope = "namespace"
+        if permitted is None:
+            permitted, scope = self._configuration.get("whitelist") or [], "cluster"
         if permitted and not all(
             any(is_superset(wide, toleration) for wide in permitted) for toleration in tolerations
         ):
             raise errors.internal(
-                "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace "
-                "whitelist"
+                "pod tolerations (possibly merged with namespace default tolerations) conflict with its "
+                f"{scope} whitelist"
             )
 
     def _tolerations(self, request: Attributes, annotation: str) -> list[JSON] | None:

@@ -92,7 +92,7 @@ class WebhookCalls:
         left = self.deadline - asyncio.get_running_loop().time()
         seconds = min(webhook.spec.get("timeoutSeconds") or math.inf, max(left, 0.0))
         try:
-            content = await self.client.post(webhook.spec["clientConfig"], body, seconds)
+            content = await self.client.post(webhook.spec["clientConfig"], body, seconds, webhook.call_type)
             response = verified_response(content, version, uid, mutates=webhook.call_type == "admit")
         except (CallFailed, UndecodableResponse) as error:
             code = error.code if isinstance(error, CallFailed) else 503

@@ -277,6 +277,9 @@ class DevClusterOptions(CommandOptions):
         "File of the devices that nodes publish as ResourceSlices (docs/devices.md).", default=None, type=FILE
     )
     service_cluster_ip_range: str = option("Address range of Services.", default="10.0.0.0/24", metavar="RANGE")
+    admission_control_config_file: Path | None = option(
+        "File with an AdmissionConfiguration: the configuration of admission plugins.", default=None, type=FILE
+    )
     enable_admission_plugins: tuple[str, ...] = option(
         "Comma-separated list of admission plugins that run in addition to those that run by default and"
         " NodeRestriction, such as AlwaysPullImages. May be repeated.",

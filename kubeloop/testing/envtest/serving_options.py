@@ -251,6 +251,7 @@ class ServingOptions:
                 flags.all_texts("enable-admission-plugins"),
                 flags.all_texts("disable-admission-plugins"),
                 frozenset(DEFAULT_PLUGINS),
+                flags.text("admission-control-config-file"),
             ),
             toleration_seconds=TolerationSeconds(
                 self._integer("default-not-ready-toleration-seconds"),

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from kubeloop.devcluster.outgoing.service_addresses import ServiceAddresses, parse_addresses
 from kubeloop.devcluster.outgoing.webhook_client import CallFailed, WebhookClient
+from kubeloop.devcluster.outgoing.webhook_credentials import WebhookCredentials
 from kubeloop.devcluster.storage.store import ObjectStore
 from support.apiserver.certificates import Issued, issue
 
@@ -135,6 +136,28 @@ async def test_redirect_without_location_is_an_error_response(server: Server):
     server.handle = redirects((302, ""))
     message, code = await _error({"url": f"https://127.0.0.1:{server.port}/x"})
     assert (code, message.startswith("the server responded with the status code 302")) == (302, True)
+
+
+async def test_credentials_of_the_host_are_sent(server: Server, tmp_path):
+    users = "- {name: '*.a.svc', user: {token: secret}}"
+    (tmp_path / "kubeconfig").write_text(f"kind: Config\nusers:\n{users}")
+    addresses = ServiceAddresses(
+        ObjectStore(seconds=lambda: 0.0),
+        parse_addresses([f"{name}.a.svc=127.0.0.1:{server.port}" for name in ("web",)]),
+    )
+    client = WebhookClient(addresses, {"admit": WebhookCredentials(str(tmp_path / "kubeconfig"))})
+    seen: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers.get("authorization", ""))
+        return web.Response(text="{}")
+
+    server.handle = handle
+    config = {"url": "https://web.a.svc/x", "caBundle": b64encode(CA.pem.encode()).decode()}
+    for call_type in ("admit", "validating"):
+        await client.post(config, b"body", 5.0, call_type)
+    await client.close()
+    assert seen == ["Bearer secret", ""]
 
 
 async def test_connection_is_reused(server: Server):

@@ -12,6 +12,7 @@ from kubeloop.devcluster.admission.optional import optional_plugins
 from kubeloop.devcluster.admission.optional.always_deny import AlwaysDeny
 from kubeloop.devcluster.admission.optional.always_pull_images import AlwaysPullImages
 from kubeloop.devcluster.admission.optional.deny_service_external_ips import DenyServiceExternalIPs
+from kubeloop.devcluster.admission.optional.event_rate_limit import EventRateLimit
 from kubeloop.devcluster.admission.optional.extended_resource_toleration import ExtendedResourceToleration
 from kubeloop.devcluster.admission.optional.limit_pod_hard_anti_affinity_topology import (
     LimitPodHardAntiAffinityTopology,
@@ -25,8 +26,11 @@ from kubeloop.devcluster.admission.optional.plugin import PluginEnvironment
 from kubeloop.devcluster.admission.optional.pod_node_selector import PodNodeSelector
 from kubeloop.devcluster.admission.optional.pod_toleration_restriction import PodTolerationRestriction
 from kubeloop.devcluster.admission.plugin_settings import OPTIONAL_PLUGINS, WITHOUT_ACCOUNTS, PluginSettings
+from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.objects.resources import EVENTS
+from support.apiserver.admission_attributes import create_attributes
 from support.apiserver.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -35,9 +39,10 @@ PODS = f"{SPACE}/pods"
 POD: JSON = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
-def api_with(*plugins: str) -> InProcessApi:
-    """Return a server that runs these plugins, too."""
-    return InProcessApi(settings=ServingSettings(admission=PluginSettings(WITHOUT_ACCOUNTS | {*plugins})))
+def api_with(*plugins: str, **options: Any) -> InProcessApi:
+    """Return a server that runs these plugins, too. options: their configuration, by name."""
+    settings = PluginSettings(WITHOUT_ACCOUNTS | {*plugins}, options)
+    return InProcessApi(settings=ServingSettings(admission=settings))
 
 
 class NoDefinitions:
@@ -47,11 +52,12 @@ class NoDefinitions:
 
 
 async def test_every_implemented_plugin_runs_in_the_order_of_kube_apiserver():
-    environment = PluginEnvironment(ObjectStore(seconds=lambda: 0.0), NoDefinitions())
+    limits = {"EventRateLimit": {"limits": [{"type": "Server", "qps": 1, "burst": 1}]}}
+    environment = PluginEnvironment(ObjectStore(seconds=lambda: 0.0), NoDefinitions(), configuration=limits)
     plugins = [type(plugin) for plugin in optional_plugins(OPTIONAL_PLUGINS, environment)]
     assert plugins == [
         NamespaceExists, LimitPodHardAntiAffinityTopology, NodeRestriction, AlwaysPullImages, PodNodeSelector,
-        PodTolerationRestriction, ExtendedResourceToleration, OwnerReferencesPermissionEnforcement,
+        PodTolerationRestriction, EventRateLimit, ExtendedResourceToleration, OwnerReferencesPermissionEnforcement,
         DenyServiceExternalIPs, AlwaysDeny,
     ]  # fmt: skip
     elsewhere = {"AlwaysAdmit", "NamespaceAutoProvision"}
@@ -63,6 +69,7 @@ async def test_every_implemented_plugin_runs_in_the_order_of_kube_apiserver():
 def test_server_without_optional_plugins_imports_none():
     code = """
 import random, sys
+from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 import asyncio
@@ -150,6 +157,65 @@ async def test_pods_get_and_may_have_the_tolerations_of_their_namespace():
     annotate(api, tolerationsWhitelist='[{"operator": "Exists", "effect": "NoExecute"}]')
     status, content = api("POST", PODS, {**POD, "metadata": {"name": "q"}})
     assert (status, "conflict with its namespace whitelist" in content["message"]) == (500, True)
+
+
+async def test_configured_selectors_apply_to_namespaces_without_their_own():
+    selectors = {"clusterDefaultNodeSelector": "zone=a", "default": "zone=a,disk=ssd"}
+    api = api_with("PodNodeSelector", PodNodeSelector={"podNodeSelectorPluginConfig": selectors})
+    assert api.create(PODS, POD)["spec"]["nodeSelector"] == {"zone": "a"}
+    other = {**POD, "metadata": {"name": "q"}, "spec": {**POD["spec"], "nodeSelector": {"x": "y"}}}
+    assert "conflict with its namespace whitelist" in api("POST", PODS, other)[1]["message"]
+    annotate(api, node_selector="disk=ssd")
+    assert api.create(PODS, {**POD, "metadata": {"name": "r"}})["spec"]["nodeSelector"] == {"disk": "ssd"}
+
+
+async def test_configured_tolerations_apply_to_namespaces_without_their_own():
+    anything = {"operator": "Exists", "effect": "NoExecute"}
+    configuration = {"default": [{"key": "a", "operator": "Exists", "effect": "NoExecute"}], "whitelist": [anything]}
+    api = api_with("PodTolerationRestriction", PodTolerationRestriction=configuration)
+    assert configuration["default"][0] in api.create(PODS, POD)["spec"]["tolerations"]
+    other = {**POD, "metadata": {"name": "q"}, "spec": {**POD["spec"], "tolerations": [{"operator": "Exists"}]}}
+    status, content = api("POST", PODS, other)
+    assert (status, content["message"].endswith("conflict with its cluster whitelist")) == (500, True)
+    annotate(api, tolerationsWhitelist="", defaultTolerations="")
+    assert api("POST", PODS, other)[0] == 201
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("Server", ""), ("Namespace", "default"), ("User", "admin"), ("SourceAndObject", "cPoddefaultp")],
+)
+async def test_events_are_limited(kind: str, key: str):
+    limit = {"type": kind, "qps": 1, "burst": 2}
+    api = api_with("EventRateLimit", EventRateLimit={"limits": [limit]})
+    involved = {"kind": "Pod", "namespace": "default", "name": "p"}
+
+    def write(name: str, namespace: str = "default", component: str = "c") -> tuple[int, Any]:
+        event = {"metadata": {"name": name}, "involvedObject": {**involved, "namespace": namespace}}
+        return api("POST", f"/api/v1/namespaces/{namespace}/events", {**event, "source": {"component": component}})
+
+    assert [write(name)[0] for name in ("a", "b")] == [201, 201]
+    status, content = write("c")
+    username = "system:admin" if kind == "User" else key
+    assert (status, content["reason"]) == (429, "TooManyRequests")
+    assert content["message"].startswith(f"Too many requests: limit reached on type {kind} for key ")
+    assert kind == "User" or content["message"].endswith(f"key {username}")
+    other = {"Namespace": {"namespace": "kube-system"}, "SourceAndObject": {"component": "d"}}.get(kind)
+    assert other is None or write("d", **other)[0] == 201
+    assert api("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})[0] == 201
+
+
+def test_events_are_accepted_again_at_the_rate():
+    now = [0.0]
+    store = ObjectStore(seconds=lambda: now[0])
+    limits = {"EventRateLimit": {"limits": [{"type": "Server", "qps": 2, "burst": 1}]}}
+    plugin = EventRateLimit(PluginEnvironment(store, NoDefinitions(), configuration=limits))
+    request = create_attributes(EVENTS)
+    plugin.check(request)
+    with pytest.raises(StatusError, match="limit reached on type Server"):
+        plugin.check(request)
+    now[0] = 0.5
+    plugin.check(request)
 
 
 async def test_namespaces_are_provided_and_must_exist():
