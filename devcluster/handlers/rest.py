@@ -135,12 +135,15 @@ class Rest:
         return body
 
     def _with_defaults(self, context: RequestContext, body: Body) -> Body:
-        metadata = body.obj["metadata"]
-        if len(metadata.get("ownerReferences", ())) > 1 and (warning := deduplicate_owner_references(metadata)):
-            context.request.warnings.append(warning)
         apply_defaults(context.info.served.resource, body.obj)
         apply_time_defaults(context.info.served.resource, body.obj, context.now)
         return body
+
+    @staticmethod
+    def _deduplicate_owners(context: RequestContext, body: Body) -> None:
+        metadata = body.obj["metadata"]
+        if len(metadata.get("ownerReferences", ())) > 1 and (warning := deduplicate_owner_references(metadata)):
+            context.request.warnings.append(warning)
 
     def _track_converted(
         self, context: RequestContext, body: Body, writer: Writer, before: StoredObject | None
@@ -182,6 +185,7 @@ class Rest:
         body = self._with_defaults(context, body)
         context.log_request_object(body.obj)
         set_namespace(target, metadata, context.info.namespace)
+        self._deduplicate_owners(context, body)
         writer = self._track_converted(context, body, writer_of(request), None)
         obj = await self._writer.create(context, body, writer)
         return self._written(context, 201, obj, output)
@@ -220,6 +224,7 @@ class Rest:
         body = self._with_defaults(context, body)
         context.log_request_object(body.obj)
         check_names(info, body.obj)
+        self._deduplicate_owners(context, body)
         before = self._before(info)
         if before is not None and target.crd_version is not None:
             await prepare_conversions(target, [before.object])
@@ -261,6 +266,7 @@ class Rest:
         body = patched(live, request.body, kind, target.resource, mode)
         request.warnings += body.warnings
         check_names(info, body.obj)
+        self._deduplicate_owners(context, body)
         body = self._with_defaults(context, body)
         writer = self._track_converted(context, body, writer_of(request), before)
         obj = await self._writer.update(context, before, body, writer, patched=True)
@@ -292,6 +298,7 @@ class Rest:
         request.warnings += repeated_key_warnings(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
         body = self._with_defaults(context, Body(decoding.normalize(resource, obj), sent=obj))
+        self._deduplicate_owners(context, body)
         record_applied_text(resource, body.obj, obj, None if before is None else before.object)
         body.obj = self._stored_form(target, body.obj)
         if before is None:

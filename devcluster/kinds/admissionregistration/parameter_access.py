@@ -19,9 +19,11 @@ def check_param_kind(
     chain: AdmissionChain, context: RequestContext, policy: JSON, old: JSON | None, causes: list[JSON]
 ) -> list[JSON]:
     """Return the cause against a valid policy whose author may not read all objects of its paramKind."""
+    if causes:
+        return causes
     param_kind, user = policy["spec"].get("paramKind"), context.request.user
     old_kind = None if old is None else old["spec"].get("paramKind")
-    if causes or context.info.subresource or param_kind in (None, old_kind) or is_privileged(user):
+    if context.info.subresource or param_kind in (None, old_kind) or is_privileged(user):
         return causes
     group, resource, _ = _resource_of(chain.store, param_kind)
     decision = context.authorizer.authorize(AccessAttributes(user, "get", group, resource, "", "*", "*"))
@@ -48,10 +50,12 @@ def check_param_ref(
 
     error_prefix, refusal: of the messages for an error of the authorizer, and for a user without permission.
     """
+    if causes:
+        return causes
     spec, user = binding["spec"], context.request.user
     reference, name = spec.get("paramRef"), spec["policyName"]
     is_same = old is not None and (old["spec"].get("paramRef"), old["spec"]["policyName"]) == (reference, name)
-    if causes or reference is None or is_same or is_privileged(user):
+    if reference is None or is_same or is_privileged(user):
         return causes
     verb = "get" if reference.get("name") else "list"
     group = resource = "*"

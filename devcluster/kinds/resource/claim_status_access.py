@@ -84,7 +84,7 @@ def _node_of(allocation: JSON) -> str:
         return ""
     field = terms[0]["matchFields"][0]
     values: list[str] = field.get("values") or []
-    if (field["key"], field["operator"]) != ("metadata.name", "In") or len(values) != 1:
+    if (field.get("key"), field.get("operator")) != ("metadata.name", "In") or len(values) != 1:
         return ""
     return str(values[0])
 

@@ -361,7 +361,7 @@ def _check_access(
     chain: AdmissionChain, context: RequestContext, claim: JSON, old: JSON | None, causes: list[JSON]
 ) -> list[JSON]:
     if old is None:
-        return [*device_admin_access.check_requests(chain.store, claim, claim["spec"]), *causes]
+        return [*device_admin_access.check_requests(chain.store, claim, claim.get("spec") or {}), *causes]
     if context.info.subresource != "status":
         return causes
     access = device_admin_access.check_allocation(chain.store, claim, old)

@@ -32,7 +32,8 @@ def _check_access(
 ) -> list[JSON]:
     if old is not None:
         return causes
-    return [*device_admin_access.check_requests(chain.store, template, template["spec"]["spec"]), *causes]
+    spec = (template.get("spec") or {}).get("spec") or {}
+    return [*device_admin_access.check_requests(chain.store, template, spec), *causes]
 
 
 STRATEGY = Strategy(

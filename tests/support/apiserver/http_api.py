@@ -170,4 +170,4 @@ def server_pair(folder: Path, flags: Mapping[str, str] | None = None, user_agent
             closing(HttpApi(url, TOKEN, user_agent=user_agent)) as ours,
         ):
             yield ServerPair(real, ours, kubernetes, url)
-        assert "Traceback" not in read_log()
+        assert "Traceback" not in read_log(), read_log()

@@ -75,3 +75,12 @@ async def test_binding_of_an_unknown_policy_needs_every_permission(api: InProces
     status, content = api("POST", POLICY_BINDINGS, {"metadata": {"name": "b"}, "spec": spec}, impersonate_user="reader")
     assert status == 422
     assert "unable to get policy none to determine minimum required permissions" in content["message"]
+
+
+async def test_invalid_policies_and_bindings_are_refused_by_validation_alone(api: InProcessApi):
+    reference = {"name": "c", "parameterNotFoundAction": "Deny"}
+    invalid = ((POLICY_BINDINGS, {"paramRef": reference}), (POLICIES, {"paramKind": {"kind": "ConfigMap"}}))
+    for path, spec in invalid:
+        status, content = api("POST", path, {"metadata": {"name": "b"}, "spec": spec}, impersonate_user="author")
+        assert status == 422
+        assert "permission" not in content["message"]

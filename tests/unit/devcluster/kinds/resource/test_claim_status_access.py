@@ -10,6 +10,7 @@ import pytest
 from kubeloop.devcluster.api.authorizer import AccessAttributes, AuthorizationDecision
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.kinds.resource.claim_status_access import check_binding, check_devices
+from support.apiserver.api_requests import InProcessApi
 from support.apiserver.request_contexts import request_context
 
 JSON = dict[str, Any]
@@ -91,3 +92,14 @@ def test_driver_on_the_node_of_the_claim_may_use_another_verb(user: JSON, alloca
     assert f'verb="[{" ".join(verbs)}]"' in cause["message"]
     context, _ = context_of(user, f"{verbs[-1]} driver ns/d")
     assert check_devices(context, {"allocation": allocation, "devices": [DEVICE]}, {}) == []
+
+
+async def test_claims_without_a_spec_are_refused_by_validation():
+    api = InProcessApi()
+    path = "/apis/resource.k8s.io/v1/namespaces/default"
+    for plural in ("resourceclaims", "resourceclaimtemplates"):
+        api.create(f"{path}/{plural}", {"metadata": {"name": "a"}})
+    assert (
+        api("PUT", f"{path}/resourceclaims/a/status", {"metadata": {"name": "a"}, "status": {"allocation": {}}})[0]
+        == 200
+    )
