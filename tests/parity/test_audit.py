@@ -225,6 +225,8 @@ def wait_for_events(log: Path) -> list[list[JSON]]:
     raise AssertionError(f"{log} is not complete")
 
 
+_LATENCY = "apiserver.latency.k8s.io/"
+_TOTAL = f"{_LATENCY}total"
 _UNSTABLE = frozenset({
     "uid", "resourceVersion", "creationTimestamp", "time", "requestReceivedTimestamp", "stageTimestamp", "token",
     "expirationTimestamp", "continue", "remainingItemCount", "startTime", "lastTransitionTime",
@@ -244,9 +246,9 @@ def stable(value: Any) -> Any:
     """Return a value without what differs between two servers."""
     if isinstance(value, dict):
         return {
-            key: "*" if key in _UNSTABLE or key in _VERSIONED else stable(entry)
+            key: "*" if key in _UNSTABLE or key in _VERSIONED or key == _TOTAL else stable(entry)
             for key, entry in value.items()
-            if not (key == "extra" and not entry)
+            if not (key == "extra" and not entry) and not (key.startswith(_LATENCY) and key != _TOTAL)
         }
     if isinstance(value, list):
         return [stable(entry) for entry in value if entry != _CARRIED]
