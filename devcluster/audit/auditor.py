@@ -132,7 +132,7 @@ class _Event(AuditRecord):
 
     def log_stage(self, stage: Stage) -> None:
         """Write the event as it is now."""
-        if stage == "ResponseComplete":
+        if stage == "ResponseComplete" and not self.is_long_running:
             self._annotate_latencies()
         if self._omits_stage(stage):
             return

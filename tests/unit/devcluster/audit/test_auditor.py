@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.audit_record import AuditRecord
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.audit.auditor import Auditor
 from kubeloop.devcluster.audit.log_file import AuditLog
 from kubeloop.devcluster.audit.policy import read_policy
@@ -280,21 +281,23 @@ async def test_deprecated_apis_are_annotated_at_the_end(audited: Audited):
     assert "k8s.io/deprecated" not in api.events()[-1]["annotations"]
 
 
-async def test_slow_requests_are_annotated_with_their_latencies(audited: Audited):
+async def test_slow_requests_are_annotated_with_their_latencies(audited: Audited, monkeypatch):
     clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
     api = audited(COMPLETE % "Metadata", clock=clock)
-    api("POST", MAPS, {"metadata": {"name": "a"}})
-    response = api.request.respond("GET", f"{MAPS}?watch=1", authorization="Bearer secret")
-    quick, started = api.events()
-    clock.moment += timedelta(seconds=1.5)
-    assert not isinstance(response.body, bytes)
-    await anext(response.body)
-    await response.body.aclose()  # type: ignore[attr-defined]
-    (slow,) = api.events()
-    prefix = "apiserver.latency.k8s.io/"
-    assert not [key for event in (started, quick) for key in event["annotations"] if key.startswith(prefix)]
-    assert slow["annotations"][f"{prefix}total"] == "1.5s"
-    assert f"{prefix}authentication" in slow["annotations"]
+    rest, prefix = api.request.server._rest, "apiserver.latency.k8s.io/"
+    handle = rest.handle
+    for seconds in (0.5, 1.5):
+
+        def wait(context: RequestContext, seconds: float = seconds) -> Any:
+            clock.moment += timedelta(seconds=seconds)
+            return handle(context)
+
+        monkeypatch.setattr(rest, "handle", wait)
+        api("GET", MAPS)
+    quick, slow = (event["annotations"] for event in api.events())
+    assert not [key for key in quick if key.startswith(prefix)]
+    assert slow[f"{prefix}total"] == "1.5s"
+    assert f"{prefix}authentication" in slow
 
 
 async def test_latency_of_webhooks_is_annotated(audited: Audited):
