@@ -99,7 +99,8 @@ class Kubelets:
             pod.count_resources()
             pod.adopt_address()
             pod_adoption.adopt_running(pod, now, self._simulation.wall())
-            self.changed(pod, obj)
+            if self._settings.reports_adopted or obj["metadata"].get("deletionTimestamp"):
+                self.changed(pod, obj)
             self._resizes.consider(pod, now)
         else:
             rejected = rejection(

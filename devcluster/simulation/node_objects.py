@@ -59,6 +59,8 @@ class NodeSettings:
       after job_run_seconds.
     pod_markers: returns values of kubeloop's annotations, by name without prefix, for a pod that does not have them.
     declared_features: status.declaredFeatures of every node.
+    awaits_objects: pods wait for the ConfigMaps and Secrets that they refer to, and their containers need the keys.
+    reports_adopted: the status of a pod that runs when its kubelet starts is written anew; else it is as it is.
     """
 
     count: int = 5
@@ -90,6 +92,8 @@ class NodeSettings:
     missing_images: tuple[str, ...] = ()
     command_exits: bool = True
     complete_bare_pods: bool = False
+    awaits_objects: bool = True
+    reports_adopted: bool = True
 
     def name(self, index: int) -> str:
         return f"{self.name_prefix}{self.first_number + index}"

@@ -34,7 +34,7 @@ from kubeloop.cli.options.options import (
     UpOptions,
     with_options,
 )
-from kubeloop.cli.options.recording_options import RecordOptions
+from kubeloop.cli.options.recording_options import PlanOptions, RecordOptions
 from kubeloop.cli.options.replay_options import ReplayOptions
 from kubeloop.cli.targets import join_target
 from kubeloop.process.python_gc import importing
@@ -161,6 +161,20 @@ def replay(options: ReplayOptions, file: Path) -> int:
         from kubeloop.cli.replay.replay import replay as start
 
     return start(file, options)
+
+
+@commands.command()
+@with_options(PlanOptions)
+def plan(options: PlanOptions) -> int:
+    """Show what happens if manifests are applied, nodes drained, deleted or added, or workloads scaled.
+
+    Copies the cluster into memory, read-only, makes the changes there, and runs controllers and scheduler in virtual
+    time until nothing changes. Exit code 0: everything fits; 1: not everything; 2: invalid input.
+    """
+    with importing():
+        from kubeloop.cli.recording.plan import plan as start
+
+    return start(options)
 
 
 @commands.command()

@@ -97,6 +97,7 @@ async def apply(
     trace: ApplyRecorder | None = None,
     on_warning: Callable[[str], None] | None = None,
     remain: bool = True,
+    dry_run: bool = False,
 ) -> list[tuple[str, Outcome]]:
     """Apply the manifests as `kubectl apply` does, namespaces first.
 
@@ -104,9 +105,9 @@ async def apply(
 
     resources: result of an earlier discovery; discovery is repeated if it lacks a kind. trace: records a span for each
     request, and the reconciles of workloads link to it. on_warning: called once for each warning of the server.
-    remain: False if the cluster and its objects end with an error. Returns ("deployment.apps/web", "created") per
-    object, in the order of application. Raises UserError with the server's message for the first object that is
-    rejected, and the objects that were applied before it.
+    remain: False if the cluster and its objects end with an error. dry_run: the server validates and stores nothing.
+    Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
+    server's message for the first object that is rejected, and the objects that were applied before it.
     """
     manifests = list(manifests)
     if on_warning is not None:
@@ -121,7 +122,12 @@ async def apply(
                 _resource_of(manifest, resources)  # raises before the first request is sent
         definitions = [manifest for manifest in manifests if manifest.kind == _DEFINITION]
         outcomes += await apply(
-            client, definitions, default_namespace=default_namespace, resources=resources, remain=remain
+            client,
+            definitions,
+            default_namespace=default_namespace,
+            resources=resources,
+            remain=remain,
+            dry_run=dry_run,
         )
         manifests = [manifest for manifest in manifests if manifest.kind != _DEFINITION]
         resources = await ResourceMap.discover(client)
@@ -129,7 +135,7 @@ async def apply(
     resolved.sort(key=lambda pair: pair[1].group_resource != "namespaces")  # stable: otherwise in file order
     try:
         for manifest, resource in resolved:
-            outcomes.append(await _apply_traced(client, manifest, resource, default_namespace, trace))
+            outcomes.append(await _apply_traced(client, manifest, resource, default_namespace, trace, dry_run))
     except UserError as error:
         raise _with_applied(error, outcomes, remain=remain) from None
     finally:
@@ -195,10 +201,15 @@ def last_applied(body: Mapping[str, Any]) -> str:
 
 
 async def _apply_traced(
-    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, trace: ApplyRecorder | None
+    client: Client,
+    manifest: Manifest,
+    resource: Resource[Any],
+    default_namespace: str,
+    trace: ApplyRecorder | None,
+    dry_run: bool,
 ) -> tuple[str, Outcome]:
     if trace is None:
-        return await _apply_one(client, manifest, resource, default_namespace, "")
+        return await _apply_one(client, manifest, resource, default_namespace, "", dry_run=dry_run)
     kind, name = str(manifest.body["kind"]), manifest.name
     namespace = str(manifest.body["metadata"].get("namespace") or default_namespace) if resource.namespaced else ""
     is_workload = resource.group_resource in _TRACED
@@ -215,7 +226,13 @@ async def _apply_traced(
 
 
 async def _apply_one(
-    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, trace_annotation: str
+    client: Client,
+    manifest: Manifest,
+    resource: Resource[Any],
+    default_namespace: str,
+    trace_annotation: str,
+    *,
+    dry_run: bool = False,
 ) -> tuple[str, Outcome]:
     metadata = manifest.body["metadata"]
     namespace = str(metadata.get("namespace") or default_namespace) if resource.namespaced else ""
@@ -232,12 +249,13 @@ async def _apply_one(
     body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
     prefix = f"{resource.singular}{'.' + resource.group if resource.group else ''}/"
     title = f"{prefix}{manifest.name}"
+    query = _FIELD_MANAGER | ({"dryRun": "All"} if dry_run else {})
     try:
         if not manifest.name:  # generateName: every apply creates another object
-            created = await client.create(resource, body, namespace, query=_FIELD_MANAGER)
+            created = await client.create(resource, body, namespace, query=query)
             return f"{prefix}{created['metadata']['name']}", "created"
         before = await _content_or_none(client, resource, manifest.name, namespace)
-        query = {**_FIELD_MANAGER, "force": "true"}
+        query["force"] = "true"
         after = await client.patch(resource, manifest.name, body, PatchType.APPLY, namespace, query=query)
     except ApiError as error:
         if error.message.startswith(_WRONG_TYPE):  # with code 500

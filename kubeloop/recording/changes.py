@@ -70,12 +70,18 @@ class ClusterState(msgspec.Struct):
 class Recording(Protocol):
     """A cluster over time. changes() begins with the objects that exist at the start.
 
-    name: of the file, for messages. start: time of 0 seconds. findings: complete when changes() has ended.
+    name: of the file, for messages. findings: complete when changes() has ended. is_projected: objects lack what a
+    recording leaves out (see projection.py). Objects without a UID were never stored by an API server.
     """
 
     name: str
-    start: datetime
     findings: list[Finding]
+    is_projected: bool
+
+    @property
+    def start(self) -> datetime:
+        """Time of 0 seconds."""
+        ...
 
     def changes(self) -> Iterator[RecordedChange]: ...
 

@@ -224,7 +224,7 @@ def _container_status(entry: JSON) -> JSON:
 
 
 def _condition(condition: JSON) -> JSON:
-    return _without(condition, ("message", "lastHeartbeatTime", "lastProbeTime", "lastUpdateTime"))
+    return _without(condition, ("message", "lastHeartbeatTime", "lastProbeTime"))
 
 
 # --- other kinds ------------------------------------------------------------------------------------------------------

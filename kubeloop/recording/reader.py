@@ -7,7 +7,7 @@ names the lines. Raises UserError, with file and line, for what no reader can co
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +19,7 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.times import parse_time
 from kubeloop.recording.changes import Finding, RecordedChange, key_of
 from kubeloop.recording.gzip_lines import GzipLineReader
+from kubeloop.recording.memory import MemoryLimit
 from kubeloop.recording.resources import recorded_resource
 from kubeloop.recording.writer import FORMAT, VERSION, Header
 
@@ -29,20 +30,26 @@ class RecordingFile:
     """One recording; a `Recording`. changes() can be called repeatedly, and reads the file each time.
 
     omitted: resources that are not recorded, with the reason. seconds: the length, known when changes() has ended.
-    on_bytes: called with the size of each line.
     """
 
-    def __init__(self, path: Path, *, on_bytes: Callable[[int], None] = lambda size: None) -> None:
-        """Read the header. Raises UserError."""
+    is_projected = True
+
+    def __init__(self, path: Path, *, limit: MemoryLimit | None = None) -> None:
+        """Read the header. limit: of the objects that exist at one time. Raises UserError."""
         self.name = str(path)
         self.findings: list[Finding] = []
         self.seconds = 0.0
         self.omitted: dict[str, str] = {}
         self._path = path
-        self._on_bytes = on_bytes
+        self.limit = limit or MemoryLimit(self.name)
         self._line = 0
         self.header = self._read_header()
-        self.start = self._parse_start(self.header.start)
+        self._start = self._parse_start(self.header.start)
+
+    @property
+    def start(self) -> datetime:
+        """Time of 0 seconds."""
+        return self._start
 
     @property
     def start_ns(self) -> int:
@@ -85,7 +92,6 @@ class RecordingFile:
         try:
             for line in reader:
                 self._line += 1
-                self._on_bytes(len(line))
                 yield line
         except OSError as error:
             raise UserError(f"cannot read {self.name}: {error.strerror}", hint="check the path") from None
@@ -115,6 +121,7 @@ class _Replay:
     def __init__(self, recording: RecordingFile) -> None:
         self._recording = recording
         self._objects: dict[str, dict[str, JSON]] = {}
+        self._sizes: dict[tuple[str, str], int] = {}
         self._listing: dict[str, set[str]] = {}  # keys of lists that are not complete
         self._complete: set[str] = set()  # resources of which a list was complete
         self._unknown: set[str] = set()
@@ -142,7 +149,7 @@ class _Replay:
                 continue
             self._crc = zlib.crc32(text, self._crc)
             try:
-                yield from self._changes_of(line)
+                yield from self._changes_of(line, len(text))
             except (KeyError, TypeError, AttributeError) as error:
                 recording.fail(f"incomplete line: {error!r}")
         recording.seconds = self._seconds
@@ -161,7 +168,7 @@ class _Replay:
             )
         self._crc, self._crc_line = 0, self._recording.line + 1
 
-    def _changes_of(self, line: JSON) -> Iterator[RecordedChange]:
+    def _changes_of(self, line: JSON, size: int) -> Iterator[RecordedChange]:
         if (mark := line.get("mark")) is not None:
             yield from self._mark(mark, line)
             return
@@ -180,6 +187,7 @@ class _Replay:
             obj = line["object"]
             key = key_of(obj)
             before = objects.get(key)
+            self._count(resource, key, size)
         else:
             key = line["key"]
             before = objects.get(key)
@@ -190,6 +198,7 @@ class _Replay:
                 return
             if "del" in line:
                 del objects[key]
+                self._count(resource, key, 0)
                 yield self._change("DELETED", resource, key, before)
                 return
             obj = before if "same" in line else _with_fields(before, line["fields"])
@@ -204,6 +213,14 @@ class _Replay:
             yield self._change("ADDED", resource, key, obj, initial=resource not in self._complete)
         elif obj != before:
             yield self._change("MODIFIED", resource, key, obj, before)
+
+    def _count(self, resource: str, key: str, size: int) -> None:
+        """Count the size of an object, 0 if it is deleted."""
+        before = self._sizes.pop((resource, key), 0)
+        if size:
+            self._sizes[resource, key] = size
+        self._recording.limit.release(before)
+        self._recording.limit.add(size)
 
     def _mark(self, mark: str, line: JSON) -> Iterator[RecordedChange]:
         recording = self._recording

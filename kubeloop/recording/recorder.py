@@ -23,6 +23,7 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import refused_error, unreachable_error
 from kubeloop.process.observation.cluster_access import may_watch
 from kubeloop.process.observation.object_stream import ObjectReceiver, ObjectStream
+from kubeloop.recording.changes import ClusterState, Finding
 from kubeloop.recording.resources import RECORDED, REQUIRED
 from kubeloop.recording.writer import RecordingWriter
 
@@ -161,6 +162,25 @@ async def recorded_resources(
                 hint="bind the ClusterRole of deploy/record.yaml to the user",
             )
     return [resource for resource, task in tasks.items() if task.result()], denied
+
+
+async def read_cluster(client: Client, clock: Clock) -> tuple[ClusterState, list[Finding]]:
+    """Return the present objects of a cluster, read-only, and what may not be listed.
+
+    Raises UserError if the server does not respond, or nodes or pods may not be listed.
+    """
+    resources, denied = await recorded_resources(client, "", watch=False)
+    server, state = client.transport.server, ClusterState(clock.now())
+    for resource in resources:
+        for obj in (await client.list_all(_plain(resource))).items:
+            metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+            body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
+            state.put(resource, body)
+    findings = [
+        Finding(server, f"{name} may not be listed: {reason}", f"the result is that of a cluster without {name}")
+        for name, reason in sorted(denied.items())
+    ]
+    return state, findings
 
 
 def _plain(resource: Resource[Any]) -> Resource[dict[str, Any]]:

@@ -87,6 +87,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.cli.options.control_plane_settings": 54.1,
         "kubeloop.cli.options.scheduler_options": 4.0,
         "kubeloop.cli.progress_table": 65.3,
+        "kubeloop.cli.recording.plan": 480.0,
         "kubeloop.cli.recording.record": 112.0,
         "kubeloop.cli.run": 122.2,
         "kubeloop.cli.terminal": 1.5,

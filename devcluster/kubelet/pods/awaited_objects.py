@@ -52,6 +52,8 @@ class AwaitedObjects:
     def wait_for_volumes(self, pod: SimulatedPod) -> bool:
         """Let the pod wait for the objects of its volumes that do not exist; return True if there are any."""
         lacks = False
+        if not pod.settings.awaits_objects:
+            return lacks
         for volume, missing in missing_for_volumes(pod.object, self._reader(pod)):
             lacks = True
             self._wait_for(pod, missing)
@@ -71,6 +73,8 @@ class AwaitedObjects:
 
     def configuration_error(self, pod: SimulatedPod, run: ContainerRun) -> str:
         """Return why a container cannot be configured, "" if it can; the pod waits for an object that is missing."""
+        if not pod.settings.awaits_objects:
+            return ""
         missing = configuration_error(pod.object, pod.container(run), self._reader(pod), lambda: _node_facts(pod))
         if missing is None:
             return ""

@@ -80,7 +80,10 @@ class SimulatedPod(msgspec.Struct, eq=False):
         return self.object["spec"].get("restartPolicy") or "Always"
 
     def markers(self) -> Mapping[str, str]:
-        """Return the values of kubeloop's annotations and labels by name; most pods have none."""
+        """Return the values of kubeloop's annotations and labels by name; most pods have none.
+
+        The settings may have values for those that the pod does not have.
+        """
         metadata = self.object["metadata"]
         annotations, labels = metadata.get("annotations"), metadata.get("labels")
         if annotations is not self._marked[0] or labels is not self._marked[1]:

@@ -3,4 +3,5 @@
 Modules
 
     record.py                  kubeloop record
+    plan.py                    kubeloop plan
 """

@@ -1,0 +1,359 @@
+"""Computes a plan: copies the cluster, lets it come to rest, makes the changes, and lets it come to rest again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import CRON_JOBS, NODES, PODS, Resource
+from kubeloop.kube.user_error import UserError
+from kubeloop.planning.applied_objects import apply_manifests
+from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, other_schedulers, prepared, running_copy
+from kubeloop.planning.node_pools import NodeUse, compare_use, pool_of, use_of
+from kubeloop.planning.object_changes import DEPENDENT_KINDS, object_changes
+from kubeloop.planning.plan_changes import (
+    Drain,
+    NodeCopies,
+    PlanChanges,
+    cordon,
+    delete_nodes,
+    matching_nodes,
+    named_node,
+    scale_workload,
+)
+from kubeloop.planning.pod_history import PodHistory
+from kubeloop.planning.result import FitResult, Plan
+from kubeloop.planning.run_times import RunTimes, WorkloadKey
+from kubeloop.planning.webhooks import uncalled_webhooks
+from kubeloop.planning.workloads import WorkloadOutcomes, is_pending
+from kubeloop.recording.changes import ClusterState, Finding
+from kubeloop.recording.resources import RECORDED
+from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
+from kubeloop.testing.virtual_time import VirtualTimeLoop
+
+T = TypeVar("T")
+
+_REST_SECONDS: Final = 60.0  # without a change, before the changes are made
+_REST_LIMIT_SECONDS: Final = 3_600.0
+_QUIET_SECONDS: Final = 660.0  # without a change, at the end: longer than the usual deadlines and back-offs
+_LIMIT_SECONDS: Final = 7 * 86_400.0
+_NODE_SECONDS: Final = 60.0  # without a change, after a node is added for pending pods
+_MAX_HELPING_NODES: Final = 20
+_WAITING_FIELDS: Final = frozenset(
+    {"initialDelaySeconds", "minReadySeconds", "terminationGracePeriodSeconds", "progressDeadlineSeconds"}
+)
+
+
+class InputCluster(msgspec.Struct):
+    """The cluster to plan for. is_projected: from a recording, which lacks environment and commands."""
+
+    name: str
+    state: ClusterState
+    findings: list[Finding]
+    is_projected: bool
+
+
+def compute_plan(
+    cluster: InputCluster,
+    changes: PlanChanges,
+    *,
+    configuration: SchedulerConfiguration | None = None,
+    fit: str = "",
+    helps: bool = True,
+) -> Plan:
+    """Return the plan. fit: name of a node: the fewest nodes like it are added with which nothing is pending.
+
+    helps: look for nodes that would let pending pods fit. Raises UserError for changes that are not possible. Runs
+    event loops of its own: call it from a thread without one.
+    """
+    state, findings = prepared(cluster.state, cluster.name)
+    cluster = msgspec.structs.replace(cluster, state=state, findings=[*cluster.findings, *findings])
+    if not fit:
+        return _run(_Planner(cluster, changes, configuration, helps=helps).plan())
+    named_node(state.of(NODES), fit, "--fit")
+    estimate = _run(_Planner(cluster, changes, configuration, helps=False).nodes_for_pending(fit))
+    if estimate is None:
+        plan = _run(_Planner(cluster, changes, configuration, helps=False).plan())
+        plan.fit, plan.fits = FitResult(fit, None), False
+        return plan
+
+    def plan_with(count: int) -> Plan:
+        planner = _Planner(cluster, changes, configuration, helps=False)
+        plan = _run(planner.plan(fit_nodes=(fit, count)))
+        plan.fit = FitResult(fit, count)
+        return plan
+
+    # Pods are spread over nodes that are added together: their number may differ from that of nodes added one by one.
+    count, plan = estimate, plan_with(estimate)
+    while _has_pending(plan) and count < 2 * estimate + 8:
+        count, plan = count + 1, plan_with(count + 1)
+    if _has_pending(plan):
+        plan.fit, plan.fits = FitResult(fit, None), False
+        return plan
+    while count > 0 and not _has_pending(fewer := plan_with(count - 1)):
+        count, plan = count - 1, fewer
+    return plan
+
+
+def _run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in virtual time. A UserError is raised without the groups of the tasks that it went through."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        try:
+            return runner.run(main)
+        except BaseExceptionGroup as group:
+            error: BaseException | None = group.subgroup(UserError)
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            if error is None:
+                raise
+            raise error from None
+
+
+def _has_pending(plan: Plan) -> bool:
+    return any(workload.pending for workload in (*plan.workloads, *plan.pending_before))
+
+
+class _Planner:
+    """One run of a copy."""
+
+    def __init__(
+        self,
+        cluster: InputCluster,
+        changes: PlanChanges,
+        configuration: SchedulerConfiguration | None,
+        *,
+        helps: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._changes = changes
+        self._configuration = configuration
+        self._helps = helps
+        self._rng = random.Random(0)
+        self._times = RunTimes(cluster.state)
+        self._findings = list(cluster.findings)
+        self._touched: list[WorkloadKey] = []
+        self._created_in: dict[Resource[Any], set[str]] = {}
+
+    async def plan(self, fit_nodes: tuple[str, int] = ("", 0)) -> Plan:
+        """Return the plan. fit_nodes: name of a node, and how many like it are added as well."""
+        async with self._copy() as copy:
+            plan, _ = await self._planned(copy, fit_nodes)
+            if self._helps and _has_pending(plan):
+                plan.would_help = await self._helping_nodes(copy)
+            return plan
+
+    async def nodes_for_pending(self, like: str) -> int | None:
+        """Return how many nodes like this one have to be added, one by one, until nothing is pending.
+
+        Returns None if no number suffices.
+        """
+        async with self._copy() as copy:
+            template = named_node(copy.objects(NODES), like, "--fit")
+            await self._planned(copy, ("", 0))
+            return await self._add_until_placed(copy, template, limit=len(_pending(copy)))
+
+    def _copy(self) -> Any:
+        return running_copy(self._cluster.state, configuration=self._configuration, pod_markers=self._times.markers)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    async def _planned(self, copy: ClusterCopy, fit_nodes: tuple[str, int]) -> tuple[Plan, Drain]:
+        loop = asyncio.get_running_loop()
+        await self._come_to_rest(copy)
+        before = {resource: copy.objects(resource) for resource in RECORDED}
+        use_before = _use(copy)
+        pending_before = frozenset(pod["metadata"]["uid"] for pod in _pending(copy))
+        history = PodHistory()
+        unsubscribe = copy.store.subscribe(PODS, history.receive)
+        began_at = loop.time()
+        drain = await self._make_changes(copy, fit_nodes)
+        applied = {resource: copy.objects(resource) for resource in RECORDED}
+        self._touched += [key for key in _workload_keys(before, applied) if key not in self._touched]
+        unsettled = await self._settle(copy, drain)
+        unsubscribe()
+        if unsettled:
+            self._find(
+                f"after {_LIMIT_SECONDS / 86_400:.0f} days, {', '.join(unsettled)} still change",
+                "the plan shows the state at that time",
+            )
+        outcomes = WorkloadOutcomes(
+            copy, history, self._times, began_at=began_at, pending_before=pending_before, touched=self._touched
+        )
+        preempted, evicted = outcomes.displaced()
+        plan = Plan(
+            self._cluster.name,
+            rfc3339(self._cluster.state.moment),
+            changes=object_changes(before, applied),
+            workloads=outcomes.affected(),
+            pending_before=outcomes.pending_before(),
+            preempted=preempted,
+            evicted=evicted,
+            blocked=drain.blocked(),
+        )
+        use_after = _use(copy)
+        plan.resources = compare_use(use_before, use_after)
+        plan.nodes_before, plan.nodes_after = use_before.count, use_after.count
+        plan.settled_seconds = max((workload.seconds for workload in plan.workloads), default=0.0)
+        plan.fits = not plan.blocked and all(
+            workload.rollout != "failed" or not _is_new_failure(workload, self._touched) for workload in plan.workloads
+        )
+        self._add_findings(history, drain)
+        plan.findings = [str(finding) for finding in self._findings]
+        return plan, drain
+
+    async def _come_to_rest(self, copy: ClusterCopy) -> None:
+        """Let what goes on in the cluster end, so that it is not taken for an effect of the changes."""
+        history = PodHistory()
+        unsubscribe = copy.store.subscribe(PODS, history.receive)
+        unsettled = await copy.settle(_REST_SECONDS, _REST_LIMIT_SECONDS)
+        unsubscribe()
+        moved = sum(not pod.created_at is pod.deletion_at is pod.bound_at is None for pod in history)
+        if moved:
+            self._find(
+                f"the cluster was not at rest: {moved} pods are created, bound or deleted without the changes, too",
+                "they are part of the state before the changes",
+            )
+        if unsettled:
+            kinds = ", ".join(unsettled)
+            self._find(f"without the changes, {kinds} change all the time", "they are part of the result")
+
+    async def _make_changes(self, copy: ClusterCopy, fit_nodes: tuple[str, int]) -> Drain:
+        changes, nodes = self._changes, copy.objects(NODES)
+        drained = [named_node(nodes, name, "--drain")["metadata"]["name"] for name in changes.drain]
+        cordoned = [named_node(nodes, name, "--cordon")["metadata"]["name"] for name in changes.cordon]
+        deleted = [
+            name for selector in changes.delete_nodes for name in matching_nodes(nodes, selector, "--delete-nodes")
+        ]
+        for like, count in ((changes.like, changes.add_nodes), fit_nodes):
+            if count:
+                NodeCopies(copy, named_node(nodes, like, "--like"), self._rng).add(count)
+        await cordon(copy, [*cordoned, *drained])
+        applied = await apply_manifests(
+            copy,
+            changes.manifests,
+            default_namespace=changes.namespace or "default",
+            is_projected=self._cluster.is_projected,
+        )
+        for resource, namespace, name in applied:
+            self._created_in.setdefault(resource, set()).add(namespace)
+            if resource.kind in DEPENDENT_KINDS:
+                self._touched.append((resource.kind, namespace, name))
+        for scale in changes.scale:
+            resource, namespace, name = await scale_workload(copy, scale, changes.namespace)
+            self._touched.append((resource.kind, namespace, name))
+        await delete_nodes(copy, list(dict.fromkeys(deleted)))
+        return Drain(copy, drained)
+
+    async def _settle(self, copy: ClusterCopy, drain: Drain) -> list[str]:
+        quiet = max(_QUIET_SECONDS, _longest_wait(manifest.body for manifest in self._changes.manifests) + 60.0)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(drain.run(), name="drain")
+            unsettled = await copy.settle(quiet, _LIMIT_SECONDS)
+            task.cancel()
+        return unsettled
+
+    # --- nodes that would help ---------------------------------------------------------------------------------------
+
+    async def _helping_nodes(self, copy: ClusterCopy) -> str:
+        """Return the nodes with which nothing would be pending, "" if none of the cluster's kinds would help."""
+        pools: dict[str, list[str]] = {}
+        nodes = copy.objects(NODES)
+        for name, node in nodes.items():
+            if not node["spec"].get("unschedulable"):
+                pools.setdefault(pool_of(node), []).append(name)
+        for names in sorted(pools.values(), key=lambda names: (-len(names), names[0])):
+            pending = len(_pending(copy))
+            count = await self._add_until_placed(copy, nodes[names[0]], limit=min(pending, _MAX_HELPING_NODES))
+            if count is not None:
+                return f"{count} {'node' if count == 1 else 'nodes'} like {names[0]}"
+            if len(_pending(copy)) < pending:
+                return ""  # nodes of another pool would have to be added as well
+        return ""
+
+    async def _add_until_placed(self, copy: ClusterCopy, like: JSON, *, limit: int) -> int | None:
+        """Add nodes one by one until nothing is pending; None if a node lets no pod fit, or there are too many."""
+        new_nodes, count = NodeCopies(copy, like, self._rng), 0
+        while pending := len(_pending(copy)):
+            if count >= limit:
+                return None
+            new_nodes.add(1)
+            count += 1
+            await copy.settle(_NODE_SECONDS, _REST_LIMIT_SECONDS)
+            if len(_pending(copy)) >= pending:
+                return None
+        return count
+
+    # --- findings ----------------------------------------------------------------------------------------------------
+
+    def _find(self, problem: str, effect: str, subject: str = "") -> None:
+        self._findings.append(Finding(self._cluster.name, problem, effect, subject))
+
+    def _add_findings(self, history: PodHistory, drain: Drain) -> None:
+        state = self._cluster.state
+        created = dict(self._created_in)
+        namespaces = {pod.object["metadata"]["namespace"] for pod in history if pod.created_at is not None}
+        if namespaces:
+            created[PODS] = created.get(PODS, set()) | namespaces
+        self._findings += uncalled_webhooks(state, self._cluster.name, created)
+        if drain.unmanaged:
+            names = ", ".join(drain.unmanaged[:5])
+            self._find(
+                f"no controller replaces {len(drain.unmanaged)} evicted pods: {names}",
+                "kubectl drain evicts them with --force only, and they are lost",
+            )
+        if any(not (cron_job.get("spec") or {}).get("suspend") for cron_job in state.of(CRON_JOBS).values()):
+            self._find("CronJobs start no Jobs in a plan", "the result has no room for the pods of their next runs")
+        configuration = self._configuration or default_configuration(gates_of(state))
+        for name, count in sorted(other_schedulers(state, configuration).items()):
+            self._find(
+                f"{count} pending pods are for the scheduler {name}, which has no profile",
+                "they stay pending; --scheduler-config sets profiles",
+            )
+
+
+def _pending(copy: ClusterCopy) -> list[JSON]:
+    return [pod for pod in copy.objects(PODS).values() if is_pending(pod)]
+
+
+def _use(copy: ClusterCopy) -> NodeUse:
+    assert copy.plane.scheduler is not None
+    return use_of(copy.plane.scheduler)
+
+
+def _workload_keys(
+    before: Mapping[Resource[Any], Mapping[str, JSON]], after: Mapping[Resource[Any], Mapping[str, JSON]]
+) -> Iterable[WorkloadKey]:
+    """Yield the workloads whose spec differs."""
+    for resource, objects in after.items():
+        if resource.kind in DEPENDENT_KINDS:
+            for key, obj in objects.items():
+                old = before[resource].get(key)
+                if old is None or old.get("spec") != obj.get("spec"):
+                    yield resource.kind, *tuple(key.partition("/")[::2])  # type: ignore[misc]
+
+
+def _is_new_failure(workload: Any, touched: Sequence[WorkloadKey]) -> bool:
+    """Return False for a workload that fails only because pods were pending before, and that no change names."""
+    if (workload.kind, workload.namespace, workload.name) in touched:
+        return True
+    return not workload.pending or any(not pods.pending_before for pods in workload.pending)
+
+
+def _longest_wait(values: Iterable[Any]) -> float:
+    """Return the longest time in seconds that manifests name."""
+    longest = 0.0
+    for value in values:
+        if isinstance(value, dict):
+            for name, item in value.items():
+                if name in _WAITING_FIELDS and isinstance(item, int | float):
+                    longest = max(longest, float(item))
+            longest = max(longest, _longest_wait(value.values()))
+        elif isinstance(value, list):
+            longest = max(longest, _longest_wait(value))
+    return longest
