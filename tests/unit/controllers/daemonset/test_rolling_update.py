@@ -55,6 +55,7 @@ def test_invalid_limits_are_an_error(limits):
             [state("a", old("a")), state("b", pod("b", ready=False))], 1, [], id="an unavailable new pod counts"
         ),
         pytest.param([state("a", old("a")), state("b")], 1, [], id="a missing pod counts"),
+        pytest.param([state("b", runs=False), state("a", old("a"))], 1, ["a"], id="none where none should run"),
         pytest.param([state("a", old("a")), state("b", old("b", deleted=True))], 1, [], id="a terminating pod counts"),
         pytest.param(
             [state("a", old("a")), state("b", old("b", ready=False))], 1, ["b"], id="unavailable old pods first"

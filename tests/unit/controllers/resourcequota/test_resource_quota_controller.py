@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.resourcequota.resource_quota_controller import ResourceQuotaController
+from kubeloop.controllers.resourcequota.resource_quota_controller import ResourceQuotaController, _namespace
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound, ServerUnreachable
+from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -481,3 +482,17 @@ async def test_wrong_status_is_corrected_by_resync(cluster):
     await patch(cluster, RESOURCE_QUOTAS, "q", {"status": {"used": {"pods": "3"}}}, "status")
     await asyncio.sleep(310)
     assert used(cluster) == {"pods": "1"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "namespace"),
+    [
+        ({"metadata": {"namespace": "ns"}}, "ns"),
+        ({"metadata": {}}, ""),
+        ({"metadata": None}, ""),
+        ({}, ""),
+        (convert(Pod, {"metadata": {"name": "p", "namespace": "ns"}}), "ns"),
+    ],
+)
+def test_namespace_of_a_cached_object(obj, namespace):
+    assert _namespace(obj) == namespace

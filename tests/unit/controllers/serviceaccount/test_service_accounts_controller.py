@@ -40,8 +40,18 @@ async def test_every_namespace_gets_an_account_also_after_its_deletion(fake_apis
 async def test_terminating_namespace_gets_no_account(fake_apiserver, controller):
     await fake_apiserver.client.delete(NAMESPACES, "ns")
     await fake_apiserver.client.delete(SERVICE_ACCOUNTS, "default", "ns")
+    created = len(fake_apiserver.written("POST"))
     await asyncio.sleep(60)
     assert accounts(fake_apiserver) == []
+    assert len(fake_apiserver.written("POST")) == created, "none is requested"
+
+
+async def test_account_that_exists_is_not_created_again(fake_apiserver, controller):
+    created = len(fake_apiserver.written("POST"))
+    labels = {"metadata": {"labels": {"team": "x"}}}
+    fake_apiserver.api.succeed("PATCH", NAMESPACES.path("", "ns"), labels, content_type="application/merge-patch+json")
+    await asyncio.sleep(5)
+    assert len(fake_apiserver.written("POST")) == created
 
 
 async def test_refused_account_is_created_by_a_retry(fake_apiserver, controller):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeloop.controllers.statefulset.stateful_set_plan import (
     ChangePod,
@@ -15,6 +16,7 @@ from kubeloop.controllers.statefulset.stateful_set_plan import (
     by_ordinal,
     max_unavailable,
     plan_pods,
+    revision_of_new_pod,
 )
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import ControllerRevision, ObjectMeta, Pod, StatefulSet, convert
@@ -225,3 +227,26 @@ def test_claims_of_condemned_pods_get_their_owner_before_the_deletion():
         "update claims web-0",
         "delete web-0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "current_replicas", "revisions"),
+    [
+        pytest.param({"type": "RollingUpdate"}, 0, ["new", "new", "new"], id="no pod of the current revision"),
+        pytest.param({"type": "RollingUpdate"}, 2, ["old", "old", "new"], id="as many as the status counts"),
+        pytest.param({"type": "RollingUpdate"}, 3, ["old", "old", "old"], id="all"),
+        pytest.param({"type": "OnDelete"}, 3, ["new", "new", "new"], id="OnDelete"),
+        pytest.param({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, 3, ["new"] * 3, id="partition 0"),
+        pytest.param({"type": "RollingUpdate", "rollingUpdate": {}}, 3, ["new"] * 3, id="no partition"),
+        pytest.param(
+            {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}, 3, ["old", "new", "new"], id="partition 1"
+        ),
+    ],
+)
+@pytest.mark.parametrize("start", [0, 5])
+def test_revision_of_a_new_pod(strategy, current_replicas, revisions, start):
+    sts = web(3, ordinals={"start": start}, updateStrategy=strategy)
+    sts = structs.replace(sts, status=structs.replace(sts.status, current_replicas=current_replicas))
+    ordinals = range(start, start + 3)
+    names = [revision_of_new_pod(sts, StatefulSetRevisions(OLD, NEW), ordinal).metadata.name for ordinal in ordinals]
+    assert names == revisions

@@ -150,3 +150,9 @@ def test_details_with_equal_counts_do_not_depend_on_the_order_of_nodes(nodes: li
         "rack=7 (on 1 of 4 nodes)",
         "zone=1 (on 1 of 4 nodes)",
     ]
+
+
+def test_advice_for_several_plugins_leaves_out_unknown_ones() -> None:
+    ports, disk = advice(["NodePorts"], make_pod("p")), advice(["VolumeZone"], make_pod("p"))
+    assert len(ports) == len(disk) == 1
+    assert advice(["NodePorts", "example:Mine", "VolumeZone"], make_pod("p")) == [*ports, *disk]

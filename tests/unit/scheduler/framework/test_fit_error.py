@@ -53,3 +53,11 @@ def test_number_of_rejected_nodes_includes_those_that_are_not_explained_yet(plug
     assert len(statuses) == 2
     statuses.set("elsewhere", full)
     assert len(statuses) == 3
+
+
+def test_status_of_a_node_that_is_not_in_the_snapshot(plugin_cluster: Any, node: Any) -> None:
+    statuses = NodeToStatus(plugin_cluster([node("a"), node("b")]).snapshot)
+    full = unschedulable("Fit", "full")
+    statuses.override_rows(np.array([0, 1]), RowStatuses(np.array([0, 0]), [full]))
+    assert statuses.get("gone") is statuses.absent
+    assert statuses.get("a") == statuses.get("b") == full

@@ -125,6 +125,7 @@ def test_claims_count_by_their_volume_or_class(fits):
     put("storage_classes", convert(StorageClass, {"metadata": {"name": "ebs"}, "provisioner": "kubernetes.io/aws-ebs"}))
     for name, spec in {
         "bound": {"volumeName": "pv"},
+        "other-cloud": {"volumeName": "disk"},
         "of-class": {"storageClassName": "ebs"},
         "other": {"storageClassName": "x"},
     }.items():
@@ -133,10 +134,14 @@ def test_claims_count_by_their_volume_or_class(fits):
         }))  # fmt: skip
     spec = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
     put("persistent_volumes", convert(PersistentVolume, {"metadata": {"name": "pv"}, "spec": spec}))
+    spec = {"gcePersistentDisk": {"pdName": "disk-1"}}
+    put("persistent_volumes", convert(PersistentVolume, {"metadata": {"name": "disk"}, "spec": spec}))
     holder = disks(EBS, "vol-1")
     assert fits(MaxEBSVolumeCount, claims("bound"), holder, max_volumes=1)  # the same disk
     assert not fits(MaxEBSVolumeCount, claims("of-class"), holder, max_volumes=1)
     assert fits(MaxEBSVolumeCount, claims("other", "missing"), holder, max_volumes=1)
+    assert fits(MaxEBSVolumeCount, claims("other-cloud"), holder, max_volumes=1)
+    assert not fits(MaxGCEPDVolumeCount, claims("other-cloud"), disks(CLOUDS[MaxGCEPDVolumeCount], "x"), max_volumes=1)
 
 
 def test_node_changes_wake_rejected_pods(plugin_cluster):

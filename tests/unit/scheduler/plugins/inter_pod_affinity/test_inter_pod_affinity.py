@@ -84,3 +84,37 @@ def test_scores_without_candidates(plugin_cluster: Any, node: Any, pod: Any) -> 
     none = np.zeros(0, np.int64)
     normalized = plugin.normalize_scores(CycleState(), PodInfo(pod("new")), cluster.snapshot, none, none)
     assert normalized.tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "existing", "steps"),
+    [
+        # After each step, whether the pod fits on node a.
+        pytest.param("podAntiAffinity", 2, [("", False), ("-", False), ("-", True), ("+", False)], id="anti-affinity"),
+        pytest.param("podAffinity", 2, [("", True), ("-", True), ("-", False), ("+", True)], id="affinity"),
+        pytest.param("podAntiAffinity", 0, [("", True), ("+", False), ("+", False), ("-", False)], id="added"),
+    ],
+)
+def test_pods_that_preemption_removes_and_adds(
+    kind: str, existing: int, steps: list[tuple[str, bool]], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    pods = [pod(f"p{number}", "a", labels={"app": "web"}) for number in range(3)]
+    elsewhere = pod("elsewhere", "b", labels={"app": "web"})
+    cluster = plugin_cluster([node("a"), node("b")], [*pods[:existing], elsewhere])
+    plugin, snapshot = InterPodAffinity(plugin_args.InterPodAffinityArgs(), cluster), cluster.snapshot
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    new = PodInfo(pod("new", affinity={kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}))
+    state = CycleState()
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    node_a, count = snapshot.get("a"), existing
+    for change, fits in steps:
+        if change == "+":
+            plugin.add_pod(state, new, PodInfo(pods[count]), node_a)
+            count += 1
+        elif change == "-":
+            count -= 1
+            plugin.remove_pod(state, new, PodInfo(pods[count]), node_a)
+        assert (plugin.filter(state, new, node_a) is None) is fits, f"{count} pods"
+        rows = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
+        assert bool(rows.passed[snapshot.row_of["a"]]) is fits
+        assert (plugin.filter(state, new, snapshot.get("b")) is None) is (kind == "podAffinity")
