@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 
 import pytest
@@ -435,3 +436,13 @@ def test_check_of_all_filters_round_trips(checks_all: bool) -> None:
     again = load_configuration(configuration_text(config))
     assert [profile.check_all_filters for profile in again.profiles] == [checks_all] * 2
     assert configuration_document(config)["kubeloop"].get("checkAllFilters", False) is checks_all
+
+
+@pytest.mark.parametrize(
+    ("weight", "valid"), [(2**31 - 1, True), (2**31, False), (-(2**31), True), (-(2**31) - 1, False)]
+)
+def test_weight_is_an_int32(weight: int, valid: bool) -> None:
+    text = f"profiles: [{{plugins: {{score: {{enabled: [{{name: ImageLocality, weight: {weight}}}]}}}}}}]"
+    with contextlib.nullcontext() if valid else pytest.raises(UserError):
+        (enabled,) = load(text).profiles[0].points["score"].enabled
+        assert enabled.weight == weight

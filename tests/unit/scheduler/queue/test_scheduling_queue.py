@@ -414,3 +414,11 @@ def test_activate_moves_all_pods_whatever_their_queue():
     states = {name: model.queue_of(name) for name in ("rejected", "backing off", "gated", "absent")}
     assert states == {"rejected": "active", "backing off": "active", "gated": "gated", "absent": ""}
     model.queue.check()
+
+
+def test_default_settings_are_those_of_kube_scheduler() -> None:
+    settings = QueueSettings()
+    assert (settings.initial_backoff_seconds, settings.max_backoff_seconds) == (1, 10)
+    assert settings.max_in_unschedulable_seconds == 300
+    assert settings.pops_from_backoff
+    assert not settings.pod_groups
