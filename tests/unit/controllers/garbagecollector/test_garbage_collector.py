@@ -542,3 +542,15 @@ async def test_conflicts_are_retried_after_growing_pauses(conflicts, seconds, su
         await _retry_on_conflict(call)
     assert loop.time() - began == pytest.approx(seconds)
     assert remaining == []
+
+
+@pytest.mark.parametrize("resource", [SECRETS, WIDGETS], ids=["built-in kind", "custom kind"])
+async def test_reference_to_a_deleted_owner_is_removed_and_the_others_stay(fake_apiserver, start_collector, resource):
+    await start_collector()
+    gone, stays = (fake_apiserver.add(CONFIG_MAPS, name) for name in ("gone", "stays"))
+    fake_apiserver.add(resource, "dependent", reference(gone), reference(stays))
+    await asyncio.sleep(5)
+    fake_apiserver.delete(CONFIG_MAPS, "gone")
+    await asyncio.sleep(30)
+    (dependent,) = [obj for obj in fake_apiserver.objects(resource) if obj["metadata"]["name"] == "dependent"]
+    assert [owner["name"] for owner in dependent["metadata"]["ownerReferences"]] == ["stays"]

@@ -37,3 +37,20 @@ def test_order_of_keys_of_several_kinds_does_not_depend_on_their_arrival(queued:
         order = sorted(map(queued, names), key=key)
         orders.add((frozenset(names), tuple(pod.key for pod in order)))
     assert len(orders) == len({names for names, _ in orders})
+
+
+def test_keys_are_equal_if_their_values_are(queued: Any) -> None:
+    def sort_key(pod: Any) -> Any:
+        if pod.key.startswith("n/bad"):
+            raise RuntimeError("broken")
+        return pod.pod.spec.priority
+
+    key = safe_sort_key(sort_key, lambda pod, error: None)
+    one, same, two = key(queued("a", 1)), key(queued("b", 1)), key(queued("c", 2))
+    broken, also_broken = key(queued("bad-1")), key(queued("bad-2"))
+    assert one == same
+    assert one != two
+    assert one != broken
+    assert broken != also_broken
+    assert broken == broken  # noqa: PLR0124, compared by its number
+    assert one != 1

@@ -131,3 +131,22 @@ def test_strategies_score_requested_shares(
     ):
         assert scorer.score_node(allocations) == score
         assert scorer.score_rows(rows[0], rows[1]).tolist() == [score, score]
+
+
+def test_resources_after_one_that_devices_provide_are_scored(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    names = ("example.com/gpu", "example.com/nic", "cpu")
+    cluster = plugin_cluster([node("a")], [pod("p", "a", cpu="1")])
+    devices = {"example.com/gpu": (4, 1), "example.com/nic": (0, 0)}
+    allocations = ResourceAllocations(
+        [ResourceSpec(name, 1) for name in names],
+        use_requested=True,
+        count_devices=lambda name, node_name, labels: devices[name],
+    )
+    requests = {"example.com/gpu": 2, "example.com/nic": 1, "cpu": 500}
+    expected = [(1, 3, 4), (0, 0, 0), (1000, 1500, 4000)]
+    snapshot = cluster.snapshot
+    assert allocations.of_node(requests, snapshot.node_infos[0]) == expected
+    incoming, requested, allocatable = allocations.of_rows(requests, snapshot, snapshot.all_rows)
+    assert allocatable[:, 0].tolist() == [capacity for _, _, capacity in expected]
+    assert requested[[0, 2], 0].tolist() == [1, 1000]
+    assert incoming[:, 0].tolist() == [2, 1, 500]
