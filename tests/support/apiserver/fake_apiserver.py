@@ -5,6 +5,7 @@ Nothing is faked but the network: requests pass a `FaultyTransport`. The clock i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
-from support.apiserver.api_requests import InProcessApi, decoded
+from support.apiserver.api_requests import InProcessApi, decoded, request
 from support.apiserver.faulty_transport import FaultyTransport
 from support.simulation.metric_values import RecordedMetrics
 from support.simulation.recorded_events import RecordedEvents
@@ -101,6 +102,7 @@ class FakeApiServer:
             status_delay_seconds=STATUS_DELAY_SECONDS,
         )
         self._writes: list[Request] = []
+        self._deletions: list[asyncio.Future[Response]] = []
         self.on_write: Callable[[Write], None] = lambda write: None
 
     def reset(self) -> None:
@@ -129,10 +131,19 @@ class FakeApiServer:
         created: JSON = self.api.create(resource.path(namespace=namespace if resource.namespaced else ""), body)
         return created
 
-    def delete(self, resource: Resource[Any], name: str, policy: str = "Background", namespace: str = "ns") -> None:
-        """Delete an object as a user does. policy: the propagation policy."""
+    def delete(
+        self, resource: Resource[Any], name: str, policy: str = "Background", namespace: str = "ns", **options: Any
+    ) -> None:
+        """Delete an object as a user does. policy: the propagation policy.
+
+        A pod that is watched is removed within the next milliseconds: watchers first see that it is marked.
+        """
         path = resource.path(namespace=namespace if resource.namespaced else "", name=name)
-        self.api.succeed("DELETE", path, {"propagationPolicy": policy})
+        response = self.api.server.respond(request("DELETE", path, {"propagationPolicy": policy, **options}))
+        if isinstance(response, Response):
+            assert response.status in (200, 202), decoded(response)
+        else:
+            self._deletions.append(asyncio.ensure_future(response()))
 
     def objects(self, resource: Resource[Any]) -> list[JSON]:
         """Return all objects but those that every new cluster has, unless these have changed."""

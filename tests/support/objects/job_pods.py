@@ -99,7 +99,7 @@ class TestedJob:
 
     def delete(self, name: str) -> None:
         """Delete a Pod as a user does."""
-        self.server.api.succeed("DELETE", PODS.path("ns", name))
+        self.server.delete(PODS, name)
 
     def write_pod_status(self, name: str, **status: Any) -> None:
         path = PODS.path("ns", name, "status")
@@ -133,7 +133,7 @@ class TestedJob:
 
     def remove(self, name: str) -> None:
         """Delete a Pod as a kubelet does after its containers have ended."""
-        self.server.api.succeed("DELETE", PODS.path("ns", name), {"gracePeriodSeconds": 0})
+        self.server.delete(PODS, name, gracePeriodSeconds=0)
 
     @property
     def events(self) -> list[str]:

@@ -86,9 +86,9 @@ async def test_more_than_1000_addresses_are_truncated(apiserver):
     await asyncio.sleep(5)
     assert len(addresses(apiserver)) == 1000
     assert endpoints(apiserver)["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"] == "truncated"
-    apiserver.api.succeed("DELETE", PODS.path("ns", "p0"), {"gracePeriodSeconds": 0})
+    apiserver.delete(PODS, "p0", gracePeriodSeconds=0)
     for number in (1, 2):
-        apiserver.api.succeed("DELETE", PODS.path("ns", f"p{number}"), {"gracePeriodSeconds": 0})
+        apiserver.delete(PODS, f"p{number}", gracePeriodSeconds=0)
     await asyncio.sleep(5)
     assert len(addresses(apiserver)) == 1000
     assert "endpoints.kubernetes.io/over-capacity" not in endpoints(apiserver)["metadata"].get("annotations", {})

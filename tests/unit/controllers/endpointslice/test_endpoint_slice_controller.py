@@ -91,7 +91,7 @@ async def test_slices_follow_pods(apiserver):
     assert (endpoint["nodeName"], endpoint["zone"]) == ("node-1", "zone-1")
     assert endpoint["conditions"] == {"ready": True, "serving": True, "terminating": False}
     for number in range(1, 7):
-        apiserver.api.succeed("DELETE", PODS.path("ns", f"p{number}"), {"gracePeriodSeconds": 0})
+        apiserver.delete(PODS, f"p{number}", gracePeriodSeconds=0)
     await asyncio.sleep(5)
     assert addresses(apiserver) == [["10.1.0.7"]]
 
