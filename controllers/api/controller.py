@@ -5,7 +5,6 @@ Source: controller-runtime pkg/reconcile and pkg/controller.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -91,6 +90,7 @@ class ControllerHandle:
     log: logging.LoggerAdapter[logging.Logger]
     metrics: MetricFamilies
     add_watch: Callable[[Watch[Any]], Awaitable[None]]
+    connect: Callable[[str | None, str | None], Awaitable[Client]]
 
 
 class Controller:
@@ -134,6 +134,13 @@ class Controller:
         """Watch a further resource from now on, and wait until the cache has its objects. Does nothing if it is watched
         already. Raises NoKindMatch if the API server does not serve it."""
         await self.handle.add_watch(watch)
+
+    async def connect(self, *, kubeconfig: str | None = None, context: str | None = None) -> Client:
+        """Return a client of another cluster, by default that of the kubeconfig's current context.
+
+        One connection per kubeconfig and context, which ends with the controller. Raises UserError.
+        """
+        return await self.handle.connect(kubeconfig, context)
 
     async def apply(self, owner: ApiObject, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Apply a manifest as an object that `owner` controls; see Client.apply. Without a namespace, it is in that of
@@ -212,7 +219,7 @@ class Controller:
         return set_controller_reference(owner, manifest)
 
 
-ControllerFactory = type[Controller] | functools.partial[Controller]
+ControllerFactory = Callable[[ControllerHandle], Controller]
 """Creates a controller for one run of a process: the class itself, or functools.partial with its further arguments."""
 
 

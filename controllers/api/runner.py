@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import random
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
@@ -33,6 +34,8 @@ from kubeloop.controllers.runtime.queue.rate_limiter import (
 from kubeloop.controllers.runtime.resources.served_resources import ServedResources
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.informers.shared_informer import HandlerRegistration
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.client import api_client
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.user_error import UserError
@@ -105,12 +108,15 @@ class ControllerRunner(EventDrivenController):
         self._consistency = ConsistencyStore(self._versions)
         self._uncertain: dict[str, set[Resource[Any]]] = {}  # by key: resources of writes without response
         self._added: list[Watch[Any]] = []
+        self._rng = random.Random(declared.name)
+        self._clients: dict[tuple[str | None, str | None], Client] = {}  # of other clusters
         self._served = ServedResources(context.client)
+        self._resources = [watch.resource for watch in declared.watches]
         self._cache = Cache(declared.name, context.informers, options.namespaces)
         client = Client(
             context.client,
             field_manager=declared.field_manager or declared.name,
-            resources=[watch.resource for watch in declared.watches],
+            resources=self._resources,
             observer=self,
             pods=PodControl(context),
         )
@@ -123,11 +129,32 @@ class ControllerRunner(EventDrivenController):
                 log=ControllerLog(logging.getLogger(f"kubeloop.controller.{declared.name}"), {"controller": self.name}),
                 metrics=context.metrics,
                 add_watch=self._add_served_watch,
+                connect=self._connect,
             )
         )
         self._registrations = [
             registration for watch in declared.watches for registration in self._add_watch(watch) if not watch.optional
         ]
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, once the handlers have received all objects of the first lists."""
+        try:
+            await super().run()
+        finally:
+            for client in self._clients.values():
+                await client.raw.close()
+
+    async def _connect(self, kubeconfig: str | None, context: str | None) -> Client:
+        """Return a client of another cluster."""
+        key = kubeconfig, context
+        if key not in self._clients:
+            transport = await connect(kubeconfig, context)
+            if key in self._clients:  # connected meanwhile by another reconcile
+                await transport.close()
+            else:
+                raw = api_client.Client(transport, clock=self._clock, rng=self._rng)
+                self._clients[key] = Client(raw, field_manager=self.name, resources=self._resources)
+        return self._clients[key]
 
     async def reconcile(self, key: str) -> float | None:
         """Run the author's reconcile, once the caches show the last writes of `key`; see ReconcileFunction."""

@@ -126,7 +126,7 @@ def test_documented_examples_pass(folder: PytestFolder):
         folder.write(name, text)
     code, output = folder.run("-q")
     assert code == 0, output
-    assert "8 passed" in output
+    assert "10 passed" in output
     subprocess.run([sys.executable, "without_pytest.py"], cwd=folder.path, check=True, timeout=TIMEOUT_SECONDS)
     folder.assert_no_leftovers()
 

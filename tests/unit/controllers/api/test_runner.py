@@ -300,6 +300,31 @@ async def test_watch_can_be_added_in_a_reconcile(fake_apiserver, start):
     assert controller.taken() == [A]
 
 
+async def test_reconcile_writes_to_another_cluster(fake_apiserver, start, monkeypatch):
+    other = FakeApiServer()
+    connections: list[tuple[str | None, str | None]] = []
+
+    async def connect(kubeconfig: str | None, context: str | None) -> Any:
+        connections.append((kubeconfig, context))
+        return other.transport
+
+    monkeypatch.setattr("kubeloop.controllers.api.runner.connect", connect)
+    controller = await started(fake_apiserver, start)
+
+    async def copy(request: Request) -> Result:
+        west = await controller.connect(context="west")
+        metadata = {"name": request.name, "namespace": "default"}
+        await west.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        return None
+
+    controller.act = copy
+    for name in ("a", "b"):
+        fake_apiserver.add(WIDGETS, name)
+    await asyncio.sleep(5)
+    assert {"a", "b"} <= {*other.names(CONFIG_MAPS)}
+    assert connections == [(None, "west")]
+
+
 class Resynced(Widgets):
     options: ClassVar[ReconcileOptions] = ReconcileOptions(resync_seconds=100.0, max_concurrent_reconciles=2)
 
