@@ -69,7 +69,8 @@ def node_object(node: Row) -> dict[str, Any]:
         labels[GPU_MODEL] = node["model"]
     conditions = [{"type": "Ready", "status": "True"}]
     status = {"capacity": capacity, "allocatable": capacity, "conditions": conditions}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node["sn"], "labels": labels}, "status": status}
+    metadata = {"name": node["sn"], "uid": node["sn"], "labels": labels}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
 
 
 def pod_object(name: str, pod: Row) -> dict[str, Any]:
@@ -83,7 +84,8 @@ def pod_object(name: str, pod: Row) -> dict[str, Any]:
         term = {"matchExpressions": [{"key": GPU_MODEL, "operator": "In", "values": allowed}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         spec["affinity"] = {"nodeAffinity": required}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    metadata = {"name": name, "namespace": "default", "uid": name}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def recording(nodes: Sequence[Row], arriving: Sequence[Row]) -> Iterator[dict[str, Any]]:
