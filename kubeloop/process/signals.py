@@ -26,11 +26,11 @@ def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -
     try:
         return uvloop.run(_guarded(main, interrupted))
     except BaseExceptionGroup as group:
-        problem = _first(group, UserError)
+        problem = first_of(group, UserError)
         if problem is not None:
             raise problem from None
         if group.split(BrokenPipeError)[1] is None:
-            raise _first(group, BrokenPipeError) or group from None
+            raise first_of(group, BrokenPipeError) or group from None
         raise
 
 
@@ -67,11 +67,11 @@ async def _guarded(main: Coroutine[Any, Any, int], interrupted: int) -> int:
         raise
 
 
-def _first(group: BaseExceptionGroup[BaseException], kind: type[Exception]) -> Exception | None:
+def first_of(group: BaseExceptionGroup[BaseException], kind: type[Exception]) -> Exception | None:
     """Return the first exception of a type in a group, at any depth."""
     for error in group.exceptions:
         if isinstance(error, kind):
             return error
-        if isinstance(error, BaseExceptionGroup) and (inner := _first(error, kind)) is not None:
+        if isinstance(error, BaseExceptionGroup) and (inner := first_of(error, kind)) is not None:
             return inner
     return None

@@ -186,6 +186,9 @@ class _Replay:
         if "put" in line:
             obj = line["object"]
             key = key_of(obj)
+            for field, value in (("kind", obj.get("kind")), ("metadata.uid", obj["metadata"].get("uid"))):
+                if not value:
+                    self._recording.fail(f"the object {resource} {key} has no {field}")
             before = objects.get(key)
             self._count(resource, key, size)
         else:

@@ -12,13 +12,14 @@ import msgspec
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.kubelet.pods.pod_admission import Amounts, amounts, requested_amounts
 from kubeloop.kube.json_object import JSON
+from kubeloop.scheduler.cache.node_info import is_extended_resource
 
-MEASURED: Final = ("cpu", "memory", "pods", "nvidia.com/gpu")
 POOL_LABELS: Final = (
     "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "karpenter.sh/nodepool", "agentpool",
     "kubernetes.azure.com/agentpool", "node.kubernetes.io/instance-type",
 )  # fmt: skip
 _REASONS = re.compile(r"(\d+) ([^,]+?)(?=, \d+ |\. |$)")
+_NATIVE: Final = ("cpu", "memory", "pods")
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -44,7 +45,7 @@ class PodRun(msgspec.Struct):
     waits: dict[str, float] = {}
 
 
-class PoolUse(msgspec.Struct, frozen=True):
+class PoolUse(msgspec.Struct, frozen=True, rename="camel"):
     """Use of one pool at one time.
 
     needed: how many of its nodes would hold its pods, None if that was not computed. fragmented: share of the free CPU
@@ -58,7 +59,7 @@ class PoolUse(msgspec.Struct, frozen=True):
     fragmented: float
 
 
-class Sample(msgspec.Struct, frozen=True):
+class Sample(msgspec.Struct, frozen=True, rename="camel"):
     """State at one time. created, bound: numbers of pods since the start. pending: pods without a node."""
 
     seconds: float
@@ -87,7 +88,7 @@ class Measurement:
 
     def node_changed(self, node: JSON) -> None:
         name = node["metadata"]["name"]
-        self._allocatable[name] = amounts((node.get("status") or {}).get("allocatable"))
+        self._allocatable[name] = _measured(amounts((node.get("status") or {}).get("allocatable")))
         self._pools[name] = pool_of(node)
 
     def node_deleted(self, node: JSON) -> None:
@@ -106,7 +107,7 @@ class Measurement:
             key = f"{metadata['namespace']}/{metadata['name']}"
             run = self.runs[uid] = PodRun(key, self._workload_of(pod), seconds, initial, waits={})
             self._created += not initial
-            self._sizes[uid] = requested_amounts(pod)
+            self._sizes[uid] = _measured(requested_amounts(pod))
         if run.bound is None and (node := spec.get("nodeName")):
             self._end_wait(run, seconds)
             run.bound, run.node = seconds, node
@@ -157,16 +158,16 @@ class Measurement:
     def _place(self, uid: str, node: str, requests: Amounts) -> None:
         self._placed[uid] = node, requests
         requested = self._requested.setdefault(node, {})
-        for name in MEASURED:
-            requested[name] = requested.get(name, 0) + (1 if name == "pods" else requests.get(name, 0))
+        for name, amount in requests.items():
+            requested[name] = requested.get(name, 0) + amount
 
     def _release(self, uid: str) -> None:
         self._sizes.pop(uid, None)
         if (placed := self._placed.pop(uid, None)) is not None:
             node, requests = placed
             requested = self._requested[node]
-            for name in MEASURED:
-                requested[name] -= 1 if name == "pods" else requests.get(name, 0)
+            for name, amount in requests.items():
+                requested[name] -= amount
 
     # --- samples -----------------------------------------------------------------------------------------------------
 
@@ -194,10 +195,9 @@ class Measurement:
         free = unusable = 0
         for node in nodes:
             has, uses = self._allocatable[node], self._requested.get(node, {})
-            for name in MEASURED:
-                if name in has:
-                    allocatable[name] = allocatable.get(name, 0) + has[name]
-                    requested[name] = requested.get(name, 0) + uses.get(name, 0)
+            for name, amount in has.items():
+                allocatable[name] = allocatable.get(name, 0) + amount
+                requested[name] = requested.get(name, 0) + uses.get(name, 0)
             free_cpu = max(0, has.get("cpu", 0) - uses.get("cpu", 0))
             free += free_cpu
             is_full = uses.get("pods", 0) >= has.get("pods", 1 << 30) or uses.get("memory", 0) >= has.get("memory", 1)
@@ -206,19 +206,24 @@ class Measurement:
         return PoolUse(len(nodes), needed, allocatable, requested, unusable / free if free else 0.0)
 
 
+def _measured(resources: Amounts) -> Amounts:
+    """Return the amounts of CPU, memory, pods and extended resources."""
+    return {name: amount for name, amount in resources.items() if name in _NATIVE or is_extended_resource(name)}
+
+
 def pool_of(node: JSON) -> str:
     """Return the name of a node's pool: a label of a provider, or its size."""
     labels = node["metadata"].get("labels") or {}
     for label in POOL_LABELS:
         if label in labels:
             return str(labels[label])
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return f"{allocatable.get('cpu', '?')} cpu, {allocatable.get('memory', '?')}"
+    size = amounts((node.get("status") or {}).get("allocatable"))
+    return f"{size.get('cpu', 0) / 1000:g} cpu, {size.get('memory', 0) / (1 << 30):.4g}Gi"
 
 
 def nodes_needed(placed: Iterable[Amounts], size: Amounts) -> int:
     """Return how many nodes of this size hold the pods: first fit in order of decreasing size."""
-    names = [name for name in MEASURED if name in size and name != "pods"]
+    names = [name for name in size if name != "pods"]
     limit = [max(1, size[name]) for name in names]
     most_pods = size.get("pods", 1 << 30)
     by_size = Counter(tuple(requests.get(name, 0) for name in names) for requests in placed)

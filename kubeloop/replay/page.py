@@ -26,11 +26,6 @@ svg{width:100%;height:auto}.grid{stroke:#ddd}text{font-size:10px;fill:#666}.y{te
 .key.s5{color:#cf222e}.warning{color:#9a6700}
 @media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#111}td{border-color:#333}.grid{stroke:#333}text{fill:#999}}
 """
-_POOL_CHARTS: Final = (
-    ("CPU requested", "cpu"),
-    ("memory requested", "memory"),
-    ("free CPU on nodes without room for a pod of usual size", "fragmented"),
-)
 
 
 def report_page(report: Report) -> str:
@@ -83,13 +78,13 @@ def _charts(report: Report) -> Iterator[str]:
     pools = sorted({hour.pool for run in runs for hour in run.pools})
     for pool in pools:
         of_pool = [(run.name, [hour for hour in run.pools if hour.pool == pool]) for run in runs]
-        for title, field in (
-            ("CPU requested", "cpu"),
-            ("memory requested", "memory"),
-            ("free CPU unusable", "fragmented"),
-        ):
-            series = [Line(name, [(hour.seconds, getattr(hour, field)) for hour in hours]) for name, hours in of_pool]
-            yield line_chart(f"{pool}: {title}", series, seconds=seconds, label=share, steps=True)
+        for resource in report.resources:
+            series = [
+                Line(name, [(it.seconds, it.requested.get(resource, 0.0)) for it in hours]) for name, hours in of_pool
+            ]
+            yield line_chart(f"{pool}: {resource} requested", series, seconds=seconds, label=share, steps=True)
+        series = [Line(name, [(hour.seconds, hour.fragmented) for hour in hours]) for name, hours in of_pool]
+        yield line_chart(f"{pool}: free cpu unusable", series, seconds=seconds, label=share, steps=True)
         series = [Line(name, [(hour.seconds, hour.nodes_needed) for hour in hours]) for name, hours in of_pool]
         nodes = Line("nodes", [(hour.seconds, hour.nodes) for hour in of_pool[0][1]])
         yield line_chart(f"{pool}: nodes needed", [*series, nodes], seconds=seconds, label=_number, steps=True)

@@ -24,6 +24,8 @@ from kubeloop.kube.errors import ApiError
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import JOBS, NODES, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.uids import new_uid
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.signals import first_of
 from kubeloop.recording.changes import Finding, Recording
 from kubeloop.recording.resources import recorded_resource
 from kubeloop.replay.measurement import Measurement
@@ -73,8 +75,11 @@ def replay_options(scheduler_config: str, *, seed: int) -> ClusterOptions:
 def replay(
     day: RecordedDay, name: str, options: ClusterOptions, *, exporter: TraceExporter | None = None
 ) -> ReplayResult:
-    """Run the recorded day. Raises UserError for invalid options."""
-    return run(_Replay(day, name, options, exporter).run())
+    """Run the recorded day. Raises UserError for invalid options, such as plugins that cannot be loaded."""
+    try:
+        return run(_Replay(day, name, options, exporter).run())
+    except ExceptionGroup as group:
+        raise first_of(group, UserError) or group from None
 
 
 def measure_recording(recording: Recording, day: RecordedDay) -> ReplayResult:

@@ -18,7 +18,7 @@ PREEMPTION: Final = "PreemptionByScheduler"
 _WAITED_SECONDS: Final = 1.0  # longer until bound: the pod has waited
 
 
-class Percentiles(msgspec.Struct, frozen=True):
+class Percentiles(msgspec.Struct, frozen=True, rename="camel"):
     """Seconds from creation to binding, of the pods that were bound; None if there are none."""
 
     p50: float | None = None
@@ -26,7 +26,7 @@ class Percentiles(msgspec.Struct, frozen=True):
     p99: float | None = None
 
 
-class WorkloadFigures(msgspec.Struct, frozen=True):
+class WorkloadFigures(msgspec.Struct, frozen=True, rename="camel"):
     """Pods of one workload. unschedulable_seconds: sum over its pods, by reason."""
 
     name: str
@@ -39,20 +39,22 @@ class WorkloadFigures(msgspec.Struct, frozen=True):
     unschedulable_seconds: Mapping[str, float]
 
 
-class PoolHour(msgspec.Struct, frozen=True):
-    """Use of a node pool in one hour (24 parts of a shorter recording). nodes_needed: most that its pods need."""
+class PoolHour(msgspec.Struct, frozen=True, rename="camel"):
+    """Use of a node pool in one hour (24 parts of a shorter recording). nodes_needed: most that its pods need.
+
+    requested: share of what is allocatable, by resource: "cpu", "memory", extended resources.
+    """
 
     seconds: float
     pool: str
     nodes: int
     nodes_needed: int
-    cpu: float
-    memory: float
+    requested: Mapping[str, float]
     fragmented: float
 
 
-class RunFigures(msgspec.Struct, frozen=True):
-    """One run. pending: pods without a node at its end."""
+class RunFigures(msgspec.Struct, frozen=True, rename="camel"):
+    """One run. pending: pods without a node at its end. requested_at_end: share of what all nodes have, by resource."""
 
     name: str
     created: int
@@ -61,6 +63,7 @@ class RunFigures(msgspec.Struct, frozen=True):
     preempted: int
     evicted: int
     failed: int
+    requested_at_end: Mapping[str, float]
     time_to_bind: Percentiles
     unschedulable_seconds: Mapping[str, float]
     workloads: Sequence[WorkloadFigures]
@@ -68,7 +71,7 @@ class RunFigures(msgspec.Struct, frozen=True):
     samples: Sequence[Sample]
 
 
-class WorkloadDifference(msgspec.Struct, frozen=True):
+class WorkloadDifference(msgspec.Struct, frozen=True, rename="camel"):
     """Pods of a workload whose fate differs between two runs: the n-th pod of one with the n-th of the other.
 
     moved: on another node. waited, preempted: only in that run, by the name of the run.
@@ -81,7 +84,7 @@ class WorkloadDifference(msgspec.Struct, frozen=True):
     preempted: Mapping[str, int]
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True, rename="camel"):
     """Differences between the first run and another one."""
 
     first: str
@@ -90,7 +93,7 @@ class Comparison(msgspec.Struct, frozen=True):
     workloads: Sequence[WorkloadDifference]
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, rename="camel"):
     """All figures of a replay. Times are in seconds since `start`."""
 
     recording: str
@@ -100,6 +103,12 @@ class Report(msgspec.Struct, frozen=True):
     findings: Sequence[Finding]
     runs: Sequence[RunFigures]
     comparisons: Sequence[Comparison]
+
+    @property
+    def resources(self) -> list[str]:
+        """Return the resources of all pools, "cpu" and "memory" first."""
+        names = {name for run in self.runs for hour in run.pools for name in hour.requested}
+        return sorted(names, key=lambda name: ("/" in name, name))
 
     def to_json(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
@@ -139,6 +148,7 @@ def _run_figures(result: ReplayResult) -> RunFigures:
         preempted=sum(run.disruption == PREEMPTION for run in runs),
         evicted=sum(run.disruption not in ("", PREEMPTION) for run in runs),
         failed=sum(run.failed for run in runs),
+        requested_at_end=_requested_at_end(measurement),
         time_to_bind=_time_to_bind(created),
         unschedulable_seconds=_waits(runs),
         workloads=[_workload_figures(name, pods) for name, pods in sorted(by_workload.items())],
@@ -193,12 +203,26 @@ def _pool_hours(measurement: Measurement, seconds: float) -> list[PoolHour]:
                 pool=pool,
                 nodes=max(use.nodes for use in uses),
                 nodes_needed=max((use.needed for use in uses if use.needed is not None), default=0),
-                cpu=_mean(_share(use.requested, use.allocatable, "cpu") for use in uses),
-                memory=_mean(_share(use.requested, use.allocatable, "memory") for use in uses),
+                requested={
+                    name: _mean(_share(use.requested, use.allocatable, name) for use in uses)
+                    for name in uses[0].allocatable
+                    if name != "pods"
+                },
                 fragmented=_mean(use.fragmented for use in uses),
             )
         )
     return hours
+
+
+def _requested_at_end(measurement: Measurement) -> dict[str, float]:
+    """Return the requested share of each resource of all nodes in the last sample."""
+    allocatable: dict[str, int] = {}
+    requested: dict[str, int] = {}
+    for use in measurement.samples[-1].pools.values() if measurement.samples else ():
+        for name, amount in use.allocatable.items():
+            allocatable[name] = allocatable.get(name, 0) + amount
+            requested[name] = requested.get(name, 0) + use.requested[name]
+    return {name: round(_share(requested, allocatable, name), 6) for name in allocatable if name != "pods"}
 
 
 def _share(requested: Mapping[str, int], allocatable: Mapping[str, int], name: str) -> float:

@@ -36,6 +36,8 @@ def _rows(runs: Sequence[RunFigures]) -> Iterator[list[str]]:
     ]
     for title, figure in rows:
         yield [title, *map(figure, runs)]
+    for resource in sorted({name for run in runs for name in run.requested_at_end}):
+        yield [f"requested at the end: {resource}", *(share(run.requested_at_end.get(resource, 0.0)) for run in runs)]
     reasons: dict[str, float] = {}
     for run in runs:
         for reason, seconds in run.unschedulable_seconds.items():
@@ -68,7 +70,7 @@ def _time_to_bind(figures: WorkloadFigures | None) -> str:
 
 
 def _pool_lines(report: Report) -> Iterator[str]:
-    rows = []
+    rows, resources = [], report.resources
     for pool in sorted({hour.pool for run in report.runs for hour in run.pools}):
         for run in report.runs:
             hours = [hour for hour in run.pools if hour.pool == pool]
@@ -80,13 +82,12 @@ def _pool_lines(report: Report) -> Iterator[str]:
                         run.name,
                         str(max(hour.nodes for hour in hours)),
                         str(max(hour.nodes_needed for hour in hours)),
-                        share(sum(hour.cpu for hour in hours) / count),
-                        share(sum(hour.memory for hour in hours) / count),
+                        *(share(sum(hour.requested.get(name, 0.0) for hour in hours) / count) for name in resources),
                         share(sum(hour.fragmented for hour in hours) / count),
                     ]
                 )
-    yield "node pools"
-    yield from table(["pool", "run", "nodes", "needed at most", "cpu requested", "memory", "free cpu unusable"], rows)
+    yield "node pools, and requested shares"
+    yield from table(["pool", "run", "nodes", "needed at most", *resources, "free cpu unusable"], rows)
     yield ""
 
 
@@ -128,4 +129,4 @@ def duration(seconds: float) -> str:
 
 
 def share(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{100 * value:.1f} %"

@@ -194,6 +194,11 @@ async def test_edited_lines_are_named(path, clock):
         (b'{"put":"pods"}', "line 2: the line has no time t"),
         (b'{"t":1}', "line 2: neither an object nor a mark"),
         (b'{"t":1,"put":"pods","object":{}}', "line 2: incomplete line"),
+        (b'{"t":1,"put":"pods","object":{"metadata":{"name":"a","uid":"u"}}}', "line 2: the object pods a has no kind"),
+        (
+            b'{"t":1,"put":"pods","object":{"kind":"Pod","metadata":{"name":"a","namespace":"b"}}}',
+            "line 2: the object pods b/a has no metadata.uid",
+        ),
         (b'{"t":1,"mark":"listed"}', "line 2: incomplete line"),
     ],
 )

@@ -56,6 +56,30 @@ def test_samples_count_pods_and_requests_until_they_end():
     assert after.pools[pool].requested == {"cpu": 0, "memory": 0, "pods": 0}
 
 
+def test_extended_resources_are_measured():
+    measured = measurement()
+    gpus = node("n")
+    gpus["status"]["allocatable"] |= {"example.com/gpu": "4", "ephemeral-storage": "1Gi"}
+    measured.node_changed(gpus)
+    on_gpu = pod("a", on="n")
+    on_gpu["spec"]["containers"][0]["resources"]["requests"] |= {"example.com/gpu": "3", "ephemeral-storage": "1"}
+    measured.pod_changed(1.0, on_gpu)
+    measured.sample(2.0)
+    (use,) = measured.samples[0].pools.values()
+    assert use.requested == {"cpu": 1000, "memory": 0, "pods": 1, "example.com/gpu": 3}
+    assert use.allocatable == {"cpu": 4000, "memory": 8 << 30, "pods": 10, "example.com/gpu": 4}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "pool"),
+    [("4", "8Gi", "4 cpu, 8Gi"), ("4000m", "8192Mi", "4 cpu, 8Gi"), ("3920m", "7500Mi", "3.92 cpu, 7.324Gi")],
+)
+def test_pool_of_a_size_does_not_depend_on_its_units(cpu, memory, pool):
+    sized = node("n", cpu)
+    sized["status"]["allocatable"]["memory"] = memory
+    assert pool_of(sized) == pool
+
+
 def test_fragmented_is_the_share_of_free_cpu_without_room_for_a_usual_pod():
     measured = measurement()
     for name in ("full", "free"):

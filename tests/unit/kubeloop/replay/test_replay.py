@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeloop.kube.user_error import UserError
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.replay.measurement import PodRun
 from kubeloop.replay.page import report_page
@@ -178,3 +180,27 @@ def test_refused_request_is_a_finding(recorded: Path):
     assert "1 requests of users were refused (Invalid)" in str(finding)
     assert "create jobs.batch default/job" in str(finding)
     assert _pods(result, "job default/job") == []
+
+
+def test_plugin_that_cannot_be_loaded_is_an_error_of_the_user(recorded: Path, tmp_path: Path):
+    plugins = {"multiPoint": {"enabled": [{"name": "no_such_module:Plugin"}]}}
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": plugins}],
+    }
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(configuration))
+    day = read_day(RecordingFile(recorded))
+    with pytest.raises(UserError, match="cannot load the scheduler plugin 'no_such_module:Plugin'"):
+        replay(day, "mine", replay_options(str(file), seed=0))
+
+
+def test_requested_shares_are_those_of_the_last_sample(report: Report):
+    for figures in report.runs:
+        uses = figures.samples[-1].pools.values()
+        for resource, share in figures.requested_at_end.items():
+            allocatable = sum(use.allocatable[resource] for use in uses)
+            assert share == pytest.approx(sum(use.requested[resource] for use in uses) / allocatable, abs=1e-6)
+        assert figures.requested_at_end.keys() == {"cpu", "memory"}
+    assert report.resources == ["cpu", "memory"]
