@@ -35,6 +35,20 @@ _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _RESOURCE_ATTRIBUTES = "spec.resourceAttributes"
 
 
+_ACCESS_REVIEWS = (SELF_SUBJECT_ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, LOCAL_SUBJECT_ACCESS_REVIEWS)
+
+
+def check_review(resource: Resource[Any], obj: JSON) -> None:
+    """Raise StatusError 400 or 422 for an invalid review."""
+    spec = obj.get("spec", {})
+    if resource is TOKEN_REVIEWS and not spec.get("token"):
+        raise errors.bad_request("token is required for TokenReview in authentication")
+    if resource is SELF_SUBJECT_RULES_REVIEWS and not spec.get("namespace"):
+        raise errors.bad_request("no namespace on request")
+    if resource in _ACCESS_REVIEWS and (causes := _access_review_causes(resource, obj)):
+        raise errors.invalid(resource.group, "", "", causes)
+
+
 def review(
     resource: Resource[Any],
     obj: JSON,
@@ -42,7 +56,7 @@ def review(
     authentication: Authenticator,
     authorization: AuthorizationChain,
 ) -> JSON:
-    """Return a review with its status. Raises StatusError 400, 422.
+    """Return a valid review with its status.
 
     The warning about a reviewed token is added to those of the request.
     """
@@ -51,16 +65,11 @@ def review(
         metadata = {name: value for name, value in obj["metadata"].items() if name == "creationTimestamp"}
         return {**obj, "metadata": metadata, "status": {"userInfo": user}}
     if resource is TOKEN_REVIEWS:
-        spec = obj.get("spec", {})
-        if not spec.get("token"):
-            raise errors.bad_request("token is required for TokenReview in authentication")
+        spec = obj["spec"]
         status = authentication.token_review_status(spec["token"], spec.get("audiences") or (), request)
         return {**obj, "status": status}
     if resource is SELF_SUBJECT_RULES_REVIEWS:
-        namespace = obj.get("spec", {}).get("namespace")
-        if not namespace:
-            raise errors.bad_request("no namespace on request")
-        rules = authorization.rules_of(user, namespace)
+        rules = authorization.rules_of(user, obj["spec"]["namespace"])
         status = {
             "resourceRules": rules.resource_rules,
             "nonResourceRules": rules.non_resource_rules,
@@ -69,9 +78,6 @@ def review(
         if rules.error:
             status["evaluationError"] = rules.error
         return {**obj, "metadata": {}, "spec": {}, "status": status}
-    assert resource in (SELF_SUBJECT_ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, LOCAL_SUBJECT_ACCESS_REVIEWS), resource
-    if causes := _access_review_causes(resource, obj):
-        raise errors.invalid(resource.group, "", "", causes)
     if resource is not SELF_SUBJECT_ACCESS_REVIEWS:
         spec = obj["spec"]
         user = {"username": spec.get("user", ""), "groups": spec.get("groups") or [], "extra": spec.get("extra") or {}}

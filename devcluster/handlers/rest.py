@@ -179,7 +179,7 @@ class Rest:
         if target.resource is BINDINGS:
             return await self._pods.bind(context)
         if not target.is_stored:
-            return self._create_review(context, output)
+            return await self._create_review(context, output)
         body = self._read(context, "CreateOptions")
         metadata = body.obj.setdefault("metadata", {})
         body = self._with_defaults(context, body)
@@ -198,14 +198,17 @@ class Rest:
             stored = None
         return object_response(context, status, obj, stored=stored, output=output)
 
-    def _create_review(self, context: RequestContext, output: OutputFormat) -> Response:
+    async def _create_review(self, context: RequestContext, output: OutputFormat) -> Response:
         request, target = context.request, context.info.served
         body = self._read(context, "CreateOptions")
         context.log_request_object(body.obj)
         set_namespace(target, body.obj["metadata"], context.info.namespace)
         track_create(target, body.obj, writer_of(request), context.now)
-        from kubeloop.devcluster.authorization.access_reviews import review
+        from kubeloop.devcluster.authorization.access_reviews import check_review, review
 
+        await self._dynamic_admission.mutate(context, "CREATE", body.obj, None)
+        check_review(target.resource, body.obj)
+        await self._dynamic_admission.check(context, "CREATE", body.obj, None)
         obj = review(target.resource, body.obj, request, self._authentication, self._authorization)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = context.now()

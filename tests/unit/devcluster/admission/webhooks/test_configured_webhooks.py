@@ -354,6 +354,20 @@ async def test_unknown_fields_of_custom_resources_are_dropped_when_stored(api: I
         assert (status, patched["spec"]) == (200, {"a": "b"})
 
 
+async def test_valid_reviews_are_admitted_too(api: InProcessApi, hook: AdmissionWebhook):
+    hook.answers["/deny"] = {"allowed": False, "status": {"message": "no"}}
+    rules = [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["CREATE"]}]
+    await configure(api, "validating", hook.webhook("/deny", rules=rules))
+    for path, spec in (
+        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"resourceAttributes": {"verb": "get"}}),
+        ("/apis/authentication.k8s.io/v1/tokenreviews", {"token": "x"}),
+    ):
+        assert (await api.handle("POST", path, {"spec": spec}))[1]["message"].endswith("denied the request: no")
+        status, _ = await api.handle("POST", path, {"spec": {}})
+        assert status in (400, 422)
+    assert len(hook.reviews) == 2
+
+
 async def test_disabled_plugins_call_no_webhooks(hook: AdmissionWebhook):
     plugins = WITHOUT_ACCOUNTS - {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"}
     api = InProcessApi(settings=ServingSettings(admission=PluginSettings(plugins)))
