@@ -4,7 +4,7 @@
 --feature-gates works for all components. A gate is in one of three groups:
 
 - `obeyed`: both settings do what they do in Kubernetes. The controllers, the scheduler, the garbage collector and the
-  development API server read these with FeatureGates.enabled(). --help lists these only.
+  development API server read these with FeatureGates.enabled(). --help-all lists these only.
 - `refused`: it would switch on something that kubeloop does not have. That is an error; AllAlpha and AllBeta leave the
   gate at its default, with a warning.
 - All others: gates of parts that kubeloop does not have (kubelet, kube-proxy, other controllers, internals of client-go
@@ -179,7 +179,7 @@ def _aggregate(problems: list[str]) -> str:
 
 
 def _hint() -> str:
-    return "kubeloop run --help lists the feature gates; docs/feature-gates.md says which can be set"
+    return "kubeloop run --help-all lists the feature gates; docs/feature-gates.md says which can be set"
 
 
 def _text(value: bool) -> str:
@@ -187,7 +187,7 @@ def _text(value: bool) -> str:
 
 
 def known_features() -> list[str]:
-    """Return one line, in kube-scheduler's format, per gate that --help lists: obeyed ones, AllAlpha and AllBeta."""
+    """Return a line, in kube-scheduler's format, per gate that --help-all lists: obeyed ones, AllAlpha and AllBeta."""
     return [
         f"{_COMPONENT}:{name}=true|false ({gate.stage} - default={_text(gate.default)})"
         for name, gate in sorted(GATES.items())

@@ -87,7 +87,8 @@ def run(arguments: list[str]) -> int:
         return 2
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        _print_error(error.format_message(), f"{context.command_path} --help" if context is not None else "")
+        help_option = "--help" if getattr(getattr(error, "param", None), "common", True) else "--help-all"
+        _print_error(error.format_message(), f"{context.command_path} {help_option}" if context is not None else "")
         return 2
     except (click.Abort, KeyboardInterrupt):
         return 130

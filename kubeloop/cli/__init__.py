@@ -4,6 +4,7 @@ Commands; the module of one is imported when it runs
 
     main.py                    commands
     options/                   their options, each declared once, and what they set
+    help_screens.py            --help and --help-all, suggestions for unknown commands
 
     up.py                      kubeloop up
     progress_table.py          its table of progress

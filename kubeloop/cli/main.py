@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from kubeloop import KUBERNETES_VERSION, __version__
+from kubeloop.cli.help_screens import HelpGroup
 from kubeloop.cli.options.options import (
     FILE,
     OUTPUT,
@@ -40,14 +41,20 @@ from kubeloop.cli.targets import join_target
 from kubeloop.process.python_gc import importing
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_VERSION = f"kubeloop {__version__} (follows Kubernetes {KUBERNETES_VERSION})"
+
+# headings in the list of commands
+_CLUSTER, _EXISTING = "Development cluster", "Any cluster"
+_RECORDINGS, _READ = "Plans and recordings", "Pods of a cluster"
 
 
-@click.group(context_settings=_CONTEXT, no_args_is_help=True)
+@click.group(cls=HelpGroup, context_settings=_CONTEXT)
+@click.version_option(_VERSION, message="%(version)s")
 def commands() -> None:
     """Run Kubernetes controllers and scheduler in one process, with a development cluster and a trace per pod."""
 
 
-@commands.command()
+@commands.command(section=_CLUSTER)
 @with_options(UpOptions, DevClusterOptions, ProcessOptions, ControllerOptions, DisplayOptions, ClusterGateOptions)
 def up(
     files: UpOptions,
@@ -67,7 +74,7 @@ def up(
     return start(files.files, cluster, process, controllers, display, gates)
 
 
-@commands.command()
+@commands.command(section=_CLUSTER)
 @with_options(DevClusterOptions, ServeOptions, ClusterGateOptions)
 def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: ClusterGateOptions) -> int:
     """Start an API server with simulated nodes only."""
@@ -77,7 +84,7 @@ def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: ClusterGa
     return serve(cluster, server, gates)
 
 
-@commands.command()
+@commands.command(section=_EXISTING)
 @with_options(ServerOptions, ProcessOptions, ControllerOptions, RunOptions, ElectionOptions, FeatureGateOptions)
 def run(
     server: ServerOptions,
@@ -121,7 +128,7 @@ def _replaced(options: T, values: Mapping[str, Any]) -> T:
     return options.replace(**{name: value for name, value in values.items() if name in options.declared()})
 
 
-@commands.command()
+@commands.command(section=_EXISTING)
 @with_options(ObserveOptions, ObserveElectionOptions)
 def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:
     """Trace the pods of an existing cluster, read-only.
@@ -134,7 +141,7 @@ def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:
     return start(options, election)
 
 
-@commands.command()
+@commands.command(section=_RECORDINGS)
 @with_options(RecordOptions)
 @click.argument("file", type=OUTPUT)
 def record(options: RecordOptions, file: Path) -> int:
@@ -148,7 +155,7 @@ def record(options: RecordOptions, file: Path) -> int:
     return start(file, options)
 
 
-@commands.command()
+@commands.command(section=_RECORDINGS)
 @with_options(ReplayOptions)
 @click.argument("file", type=FILE)
 def replay(options: ReplayOptions, file: Path) -> int:
@@ -163,7 +170,7 @@ def replay(options: ReplayOptions, file: Path) -> int:
     return start(file, options)
 
 
-@commands.command()
+@commands.command(section=_RECORDINGS)
 @with_options(PlanOptions)
 def plan(options: PlanOptions) -> int:
     """Show what happens if manifests are applied, nodes drained, deleted or added, or workloads scaled.
@@ -177,7 +184,7 @@ def plan(options: PlanOptions) -> int:
     return start(options)
 
 
-@commands.command()
+@commands.command(section=_READ)
 @with_options(TraceOptions)
 @click.argument("target", nargs=-1, metavar="[pod NAME | pod/NAME | KIND/NAME]")
 def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
@@ -191,7 +198,7 @@ def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
     return show(join_target(target, verb="trace"), options)
 
 
-@commands.command()
+@commands.command(section=_READ)
 @with_options(ExplainOptions, FeatureGateOptions)
 @click.argument("target", nargs=-1, required=True, metavar="pod NAME | pod/NAME | KIND/NAME")
 def explain(options: ExplainOptions, gates: FeatureGateOptions, target: tuple[str, ...]) -> int:
@@ -207,7 +214,7 @@ def explain(options: ExplainOptions, gates: FeatureGateOptions, target: tuple[st
     return show(join_target(target, verb="explain") or "", options, gates)
 
 
-@commands.group(no_args_is_help=True)
+@commands.group(cls=HelpGroup, section=_CLUSTER)
 def nodes() -> None:
     """Add, remove and fail simulated nodes.
 
@@ -285,7 +292,7 @@ for _name, _change, _help in (
     nodes.command(_name, help=_help)(_change)
 
 
-@commands.command()
+@commands.command(section=_CLUSTER)
 def envtest() -> int:
     """Print a folder with kube-apiserver, etcd and kubectl for controller-runtime's envtest.
 
@@ -297,7 +304,7 @@ def envtest() -> int:
     return print_folder()
 
 
-@commands.command()
+@commands.command(section=_CLUSTER)
 @with_options(KubeconfigOptions)
 def kubeconfig(options: KubeconfigOptions) -> int:
     """Print a kubeconfig of a user and groups, with a client certificate of the cluster.
@@ -309,7 +316,7 @@ def kubeconfig(options: KubeconfigOptions) -> int:
     return write(options)
 
 
-@commands.command()
+@commands.command(section=_EXISTING)
 @with_options(ManifestsOptions)
 def manifests(options: ManifestsOptions) -> int:
     """Print a Deployment of controllers, with the RBAC rules they need.
@@ -325,4 +332,4 @@ def manifests(options: ManifestsOptions) -> int:
 @commands.command()
 def version() -> None:
     """Print the versions of kubeloop and Kubernetes."""
-    click.echo(f"kubeloop {__version__} (follows Kubernetes {KUBERNETES_VERSION})")
+    click.echo(_VERSION)

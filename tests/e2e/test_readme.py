@@ -32,10 +32,10 @@ def kubeloop_lines(page: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def help_of() -> dict[str, str]:
     def help_text(*command: str) -> str:
-        arguments = [sys.executable, "-m", "kubeloop", *command, "--help"]
+        arguments = [sys.executable, "-m", "kubeloop", *command, "--help-all"]
         return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
 
-    commands = re.findall(r"^  ([a-z]+) ", help_text().partition("Commands:")[2], re.MULTILINE)
+    commands = re.findall(r"^  ([a-z]+)  ", help_text(), re.MULTILINE)
     return {command: help_text(command) for command in commands}
 
 

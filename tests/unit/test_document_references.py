@@ -80,7 +80,7 @@ def options_of(command: click.Command) -> set[str]:
     return own.union(*map(options_of, children))
 
 
-COMMANDS = {name: options_of(command) | {"--help"} for name, command in commands.commands.items()}
+COMMANDS = {name: options_of(command) | {"--help", "--help-all"} for name, command in commands.commands.items()}
 PYTEST_OPTIONS = {f"--kubeloop-{name.replace('_', '-')}" for name in (*OPTIONS, "keep", "shared")}
 
 # --- checks -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Options of the commands. Each option is declared once, as a field; commands receive objects of these classes.
 
-class PortOptions(CommandOptions):
-    port: int = option("Port to listen on.", default=0, type=click.IntRange(0, 65535))
+class PortOptions(CommandOptions, group="Process"):
+    port: int = option("Port to listen on.", default=0, type=click.IntRange(0, 65535), common=False)
 
 @click.command()
 @with_options(PortOptions)
@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
 import click
 import msgspec
@@ -34,24 +34,52 @@ OUTPUT = click.Path(path_type=Path)
 PORT = click.IntRange(0, 65535)
 
 
+class GroupedOption(click.Option):
+    """An option in the help. group: its heading. common: --help shows it, too; --help-all shows all."""
+
+    group = "Options"
+    common = True
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        return super().make_metavar(ctx).removesuffix(" RANGE")  # the range follows the help
+
+    def details(self) -> str:
+        """Return the text that --help-all adds to the help of the option, computed only then."""
+        return ""
+
+
 class Option(msgspec.Struct, frozen=True):
-    """Declaration of an option. names: on the command line, default --field-name. parameters: of click.Option."""
+    """Declaration of an option.
+
+    names: on the command line, default --field-name. group: heading in the help, default that of the class. common:
+    --help shows the option, too; --help-all shows all. parameters: of click.Option.
+    """
 
     help: str
     names: tuple[str, ...]
     default: Any
+    group: str
+    common: bool
     parameters: dict[str, Any]
-    option_class: type[click.Option]
+    option_class: type[GroupedOption]
 
 
-def option(  # click's name
-    help: str, *names: str, default: Any, option_class: type[click.Option] = click.Option, **parameters: Any
+def option(
+    help: str,  # click's name
+    *names: str,
+    default: Any,
+    group: str = "",
+    common: bool = True,
+    option_class: type[GroupedOption] = GroupedOption,
+    **parameters: Any,
 ) -> Any:
     """Return the declaration of an option, as the value of its field."""
-    return Option(help, names, default, parameters, option_class)
+    return Option(help, names, default, group, common, parameters, option_class)
 
 
-def duration(help: str, *, default: float, least: float = 0.0, or_more: bool = True) -> Any:
+def duration(
+    help: str, *, default: float, least: float = 0.0, or_more: bool = True, group: str = "", common: bool = True
+) -> Any:
     """Return the declaration of an option that takes seconds (90) or a duration in Kubernetes' format (1m30s).
 
     least: minimum in seconds; or_more: the minimum itself is allowed.
@@ -65,7 +93,7 @@ def duration(help: str, *, default: float, least: float = 0.0, or_more: bool = T
             raise click.BadParameter(f"{value} is not {'at least' if or_more else 'more than'} {duration_text(least)}")
         return seconds
 
-    return option(help, default=default, type=seconds_of, metavar="DURATION")
+    return option(help, default=default, group=group, common=common, type=seconds_of, metavar="DURATION")
 
 
 def _seconds(text: str) -> float | None:
@@ -77,7 +105,12 @@ def _seconds(text: str) -> float | None:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option, duration))
 class CommandOptions:
-    """Values of the options that a subclass declares."""
+    """Values of the options that a subclass declares. group: heading of the help for those that declare none."""
+
+    group: ClassVar[str] = GroupedOption.group
+
+    def __init_subclass__(cls, group: str = "") -> None:
+        cls.group = group or cls.group
 
     def __init__(self, **values: Any) -> None:
         declared = self.declared()
@@ -132,35 +165,33 @@ def arguments_of(options: CommandOptions) -> list[str]:
     return arguments
 
 
-def _click_options(group: type[CommandOptions]) -> list[click.Option]:
+def _click_options(group: type[CommandOptions]) -> list[GroupedOption]:
     click_options = []
     for name, declared in group.declared().items():
         names = declared.names or (f"--{name.replace('_', '-')}",)
         single_flag = declared.parameters.get("is_flag", False)
-        click_options.append(
-            declared.option_class(
-                [*names, name],
-                default=declared.default,
-                show_default=not single_flag and declared.default not in (None, "", ()),
-                help=declared.help,
-                **declared.parameters,
-            )
+        click_option = declared.option_class(
+            [*names, name],
+            default=declared.default,
+            show_default=not single_flag and declared.default not in (None, "", ()),
+            help=declared.help,
+            **declared.parameters,
         )
+        click_option.group, click_option.common = declared.group or group.group, declared.common
+        click_options.append(click_option)
     return click_options
 
 
-class _FeatureGatesOption(click.Option):
-    """Lists the gates in its help, which is built only when it is printed."""
+class _FeatureGatesOption(GroupedOption):
+    """Lists the gates."""
 
-    def get_help_record(self, context: click.Context) -> tuple[str, str] | None:
+    def details(self) -> str:
         from kubeloop.kube.feature_gates import known_features
 
-        gates = "\n".join(known_features())
-        self.help = f"{self.help} Options are:\n\n\b\n{gates}"
-        return super().get_help_record(context)
+        return "\n\n\b\n" + "\n".join(known_features())
 
 
-class FeatureGateOptions(CommandOptions):
+class FeatureGateOptions(CommandOptions, group="Feature gates"):
     """Feature gates of a process, as texts "NAME=true,NAME=false"."""
 
     feature_gates: tuple[str, ...] = option(
@@ -169,6 +200,7 @@ class FeatureGateOptions(CommandOptions):
         option_class=_FeatureGatesOption,
         multiple=True,
         metavar="NAME=BOOL,...",
+        common=False,
     )
 
     def parsed(self) -> FeatureGates:
@@ -192,6 +224,7 @@ class ClusterGateOptions(FeatureGateOptions):
         " (docs/feature-gates.md). --feature-gates takes precedence.",
         "--gang-scheduling/--no-gang-scheduling",
         default=False,
+        common=False,
     )
 
     def parsed(self) -> FeatureGates:
@@ -202,63 +235,92 @@ class ClusterGateOptions(FeatureGateOptions):
 
 
 LOG_FORMAT = option(
-    "Format of log records, with trace and span ids in either.", default="text", type=click.Choice(["text", "json"])
+    "Format of log records, with trace and span ids in either.",
+    default="text",
+    type=click.Choice(["text", "json"]),
+    group="Process",
+    common=False,
 )
 VERBOSITY = option(
-    "Minimum severity of log records, which go to stderr.",
+    "Minimum severity of logs on stderr: error, warning, info, debug.",
     "-v",
     "--verbosity",
     default="warning",
     type=click.Choice(["error", "warning", "info", "debug"]),
+    metavar="LEVEL",
+    group="Process",
 )
-_BIND_ADDRESS = option("Address of the endpoint with /healthz and /metrics.", default="127.0.0.1")
-_ENDPOINT_PORT = option("Port of the endpoint; 0 selects a free port.", default=0, type=PORT)
+_BIND_ADDRESS = option(
+    "Address of the endpoint with /healthz and /metrics.", default="127.0.0.1", group="Process", common=False
+)
+_ENDPOINT_PORT = option(
+    "Port of the endpoint; 0 selects a free port.", default=0, type=PORT, group="Process", common=False
+)
 KUBECONFIG = option(
-    "Kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or the pod's service account).", default=None, type=FILE
+    "Kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or the pod's service account).",
+    default=None,
+    type=FILE,
+    group="Cluster",
 )
-KUBE_CONTEXT = option("Context of the kubeconfig (default: its current one).", "--context", default=None)
+KUBE_CONTEXT = option(
+    "Context of the kubeconfig (default: its current one).", "--context", default=None, group="Cluster"
+)
 _TRACE_TAIL_SAMPLING = option(
     "Rules for traces to export although OTEL_TRACES_SAMPLER rejected them: slower-than=2s,failed,preempted.",
     default="",
     metavar="RULES",
+    group="Traces",
+    common=False,
 )
 _TRACE_JOURNAL = option(
     "Folder of the journal that preserves traces over a crash (default: the runtime directory; '': none).",
     default=None,
     metavar="DIR",
+    group="Traces",
+    common=False,
 )
 
 
 def _trace_until(default: str) -> Any:
-    return option("State of a pod at which its trace ends.", default=default, type=click.Choice(["bound", "ready"]))
+    return option(
+        "State of a pod at which its trace ends.",
+        default=default,
+        type=click.Choice(["bound", "ready"]),
+        group="Traces",
+    )
 
 
-class DevClusterOptions(CommandOptions):
+class DevClusterOptions(CommandOptions, group="Nodes and pods"):
     """Options of the development cluster."""
 
     nodes: int = option("Number of simulated nodes.", default=5, type=click.IntRange(0, 20_000))
     node_cpu: str = option("CPU capacity per node (quantity).", default="8")
     node_memory: str = option("Memory capacity per node (quantity).", default="32Gi")
-    node_pods: int = option("Maximum number of pods per node.", default=110, type=click.IntRange(1))
-    zones: int = option("Number of zones of the nodes.", default=3, type=click.IntRange(1))
-    start_delay: float = duration("Mean time from the binding of a pod to its running containers.", default=0.05)
-    start_spread: float = duration("Maximum deviation from --start-delay.", default=0.05)
-    stop_delay: float = duration("Time that containers take to stop after the deletion of their pod.", default=1.0)
-    job_duration: float = duration("Time after which the containers of a Job's pod exit with 0.", default=1.0)
+    node_pods: int = option("Maximum number of pods per node.", default=110, type=click.IntRange(1), common=False)
+    zones: int = option("Number of zones of the nodes.", default=3, type=click.IntRange(1), common=False)
+    start_delay: float = duration("Mean time from a pod's binding to running containers.", default=0.05)
+    start_spread: float = duration("Maximum deviation from --start-delay.", default=0.05, common=False)
+    stop_delay: float = duration(
+        "Time that containers take to stop after the deletion of their pod.", default=1.0, common=False
+    )
+    job_duration: float = duration("Time after which containers of Jobs exit with 0.", default=1.0)
     probe_delays: bool = option(
         "Delay started and ready containers by the initialDelaySeconds of their probes.",
         "--probe-delays/--no-probe-delays",
         default=True,
+        common=False,
     )
     complete_bare_pods: bool = option(
         "Complete pods without a controller after --job-duration, too, unless they have restartPolicy Always.",
         "--complete-bare-pods/--no-complete-bare-pods",
         default=False,
+        common=False,
     )
     command_exits: bool = option(
         "End containers as their command says: 'exit 1', '/bin/false', 'sleep 5', alone or in 'sh -c'.",
         "--command-exits/--no-command-exits",
         default=True,
+        common=False,
     )
     missing_images: tuple[str, ...] = option(
         "Images that cannot be pulled: a pattern with '*' and '?', such as 'registry.example.com/*'. May be"
@@ -266,19 +328,29 @@ class DevClusterOptions(CommandOptions):
         default=("*:404", "*:non-existent", "*:nonexistent", "*:does-not-exist", "*:doesnotexist"),
         multiple=True,
         metavar="PATTERN",
+        common=False,
     )
     stages: tuple[Path, ...] = option(
-        "File of KWOK stages, and of answers to logs, exec, attach and port-forward. May be repeated.",
+        "File of KWOK stages and of answers to exec, logs. May be repeated.",
         default=(),
         multiple=True,
         type=FILE,
     )
     devices: Path | None = option(
-        "File of the devices that nodes publish as ResourceSlices (docs/devices.md).", default=None, type=FILE
+        "File of the devices that nodes publish as ResourceSlices (docs/devices.md).",
+        default=None,
+        type=FILE,
+        common=False,
     )
-    service_cluster_ip_range: str = option("Address range of Services.", default="10.0.0.0/24", metavar="RANGE")
+    service_cluster_ip_range: str = option(
+        "Address range of Services.", default="10.0.0.0/24", metavar="RANGE", group="API server", common=False
+    )
     admission_control_config_file: Path | None = option(
-        "File with an AdmissionConfiguration: the configuration of admission plugins.", default=None, type=FILE
+        "File with an AdmissionConfiguration: the configuration of admission plugins.",
+        default=None,
+        type=FILE,
+        group="API server",
+        common=False,
     )
     enable_admission_plugins: tuple[str, ...] = option(
         "Comma-separated list of admission plugins that run in addition to those that run by default and"
@@ -286,23 +358,37 @@ class DevClusterOptions(CommandOptions):
         default=(),
         multiple=True,
         metavar="NAMES",
+        group="API server",
+        common=False,
     )
     disable_admission_plugins: tuple[str, ...] = option(
         "Comma-separated list of admission plugins that do not run, such as ServiceAccount. May be repeated.",
         default=(),
         multiple=True,
         metavar="NAMES",
+        group="API server",
+        common=False,
     )
     authorization_mode: str = option(
         "Comma-separated list of authorizers in their order: Node, RBAC, AlwaysAllow, AlwaysDeny.",
         default="Node,RBAC",
         metavar="MODES",
+        group="Authentication and audit",
+        common=False,
     )
     audit_policy_file: Path | None = option(
-        "File of an audit policy; requests that it selects are logged to --audit-log-path.", default=None, type=FILE
+        "File of an audit policy; requests that it selects are logged to --audit-log-path.",
+        default=None,
+        type=FILE,
+        group="Authentication and audit",
+        common=False,
     )
     audit_log_path: Path | None = option(
-        "File of the audit log; '-' for stdout, of `kubeloop apiserver` only.", default=None, type=FILE
+        "File of the audit log; '-' for stdout, of `kubeloop apiserver` only.",
+        default=None,
+        type=FILE,
+        group="Authentication and audit",
+        common=False,
     )
     resolve: tuple[str, ...] = option(
         "Address at which webhooks and API servers behind a Service are reached, such as"
@@ -310,50 +396,67 @@ class DevClusterOptions(CommandOptions):
         default=(),
         multiple=True,
         metavar="NAME.NAMESPACE.svc=HOST:PORT",
+        group="API server",
+        common=False,
     )
     token_auth_file: Path | None = option(
-        "CSV file of bearer tokens: token, user name, uid and, optionally, groups.", default=None, type=FILE
+        "CSV file of bearer tokens: token, user name, uid and, optionally, groups.",
+        default=None,
+        type=FILE,
+        group="Authentication and audit",
+        common=False,
     )
     enable_bootstrap_token_auth: bool = option(
         "Accept Secrets of type bootstrap.kubernetes.io/token in kube-system as bearer tokens.",
         default=False,
         is_flag=True,
+        group="Authentication and audit",
+        common=False,
     )
     requestheader_client_ca_file: Path | None = option(
         "File with the certificate authorities, in PEM, of front proxies, which name the user of a request in"
         " X-Remote-User (default: the cluster's own).",
         default=None,
         type=FILE,
+        group="Authentication and audit",
+        common=False,
     )
     requestheader_allowed_names: tuple[str, ...] = option(
         "Comma-separated list of the common names of front proxies; '' for all. May be repeated.",
         default=("front-proxy-client",),
         multiple=True,
         metavar="NAMES",
+        group="Authentication and audit",
+        common=False,
     )
     proxy_client_cert_file: Path | None = option(
         "File with the certificate, in PEM, by which aggregated API servers recognize the cluster as their front proxy"
         " (default: one of the cluster).",
         default=None,
         type=FILE,
+        group="API server",
+        common=False,
     )
     proxy_client_key_file: Path | None = option(
-        "File with the key of --proxy-client-cert-file.", default=None, type=FILE
+        "File with the key of --proxy-client-cert-file.", default=None, type=FILE, group="API server", common=False
     )
     client_ca_file: Path | None = option(
         "File with the certificate authorities, in PEM, whose client certificates the API server accepts (default:"
         " the cluster's own).",
         default=None,
         type=FILE,
+        group="Authentication and audit",
+        common=False,
     )
-    port: int = option("Port of the API server; 0 selects a free port.", default=0, type=PORT)
+    port: int = option("Port of the API server; 0: a free one.", default=0, type=PORT, group="API server")
     kubeconfig: Path | None = option(
-        "File to write the kubeconfig to (default: a new file per run).", default=None, type=FILE
+        "File to write the kubeconfig to (default: a new file per run).", default=None, type=FILE, group="API server"
     )
     data_dir: Path | None = option(
-        "Folder that persists the cluster's objects over restarts (default: memory only).",
+        "Folder that persists the objects over restarts (default: none).",
         default=None,
         type=click.Path(file_okay=False, path_type=Path),
+        group="API server",
     )
 
 
@@ -364,7 +467,7 @@ def _token(text: str) -> str:
     return text
 
 
-class ServeOptions(CommandOptions):
+class ServeOptions(CommandOptions, group="API server"):
     """Options of `kubeloop apiserver` only. supervised: print a Ready message on stdout; end when stdin ends."""
 
     token: str | None = option(
@@ -375,12 +478,14 @@ class ServeOptions(CommandOptions):
         envvar="KUBELOOP_TOKEN",
     )
     compaction_interval: float = duration(
-        "Time that old resource versions stay available to watches and lists.", default=300.0, least=0.1
+        "Time that old resource versions stay available to watches and lists.", default=300.0, least=0.1, common=False
     )
     node_monitor_grace_period: float = duration(
         "Grace period of the node lifecycle controller. Simulated kubelets renew their Leases every fifth of it,"
         " and at least every 10 s.",
         default=50.0,
+        group="Nodes and pods",
+        common=False,
     )
     log_format: LogFormat = LOG_FORMAT
     supervised: bool = option("", default=False, is_flag=True, hidden=True)
@@ -391,25 +496,33 @@ class ServeOptions(CommandOptions):
     )
 
 
-class ProcessOptions(CommandOptions):
+class ProcessOptions(CommandOptions, group="Process"):
     """Options of the process that runs controllers and scheduler."""
 
     config: Path | None = option(
-        "File with a KubeSchedulerConfiguration (v1) or a legacy Policy.", default=None, type=FILE
+        "File with a KubeSchedulerConfiguration (v1) or a legacy Policy.", default=None, type=FILE, group="Scheduler"
     )
     algorithm_provider: str | None = option(
         "Built-in scheduler configuration instead of --config: DefaultProvider, or ClusterAutoscalerProvider, "
         "which prefers the most allocated nodes.",
         default=None,
         metavar="NAME",
+        group="Legacy scheduler configuration",
+        common=False,
     )
     policy_config_file: Path | None = option(
-        "File with a legacy Policy, applied to every profile of --config.", default=None, type=FILE
+        "File with a legacy Policy, applied to every profile of --config.",
+        default=None,
+        type=FILE,
+        group="Legacy scheduler configuration",
+        common=False,
     )
     tie_break: str | None = option(
         "Choice among the nodes with the highest score, instead of that of the configuration.",
         default=None,
         type=click.Choice(["random", "roundRobin"]),
+        group="Scheduler",
+        common=False,
     )
     bind_address: str = _BIND_ADDRESS
     endpoint_port: int = _ENDPOINT_PORT
@@ -422,6 +535,8 @@ class ProcessOptions(CommandOptions):
         " in other processes link to it. Pods are always annotated.",
         default=False,
         is_flag=True,
+        group="Traces",
+        common=False,
     )
     trace_tail_sampling: str = _TRACE_TAIL_SAMPLING
 
@@ -437,12 +552,12 @@ _TYPES: dict[str, Any] = {"integer": int, "number": float, "text": str}
 
 def _declared(row: ControllerOption) -> Any:
     if row.kind == "duration":
-        return duration(row.help, default=float(row.default))
+        return duration(row.help, default=float(row.default), common=False)
     type_ = click.IntRange(1, row.maximum) if row.kind == "count" else _TYPES[row.kind]
-    return option(row.help, default=row.default, type=type_)
+    return option(row.help, default=row.default, common=False, type=type_)
 
 
-class ControllerOptions(CommandOptions):
+class ControllerOptions(CommandOptions, group="Controllers"):
     """Options of the controllers, from their table."""
 
     @classmethod
@@ -451,11 +566,11 @@ class ControllerOptions(CommandOptions):
         return {row.key: _declared(row) for row in controller_options()}
 
 
-class UpOptions(CommandOptions):
+class UpOptions(CommandOptions, group="Manifests"):
     """Manifests of `kubeloop up`."""
 
     files: tuple[Path, ...] = option(
-        "Manifest to apply: a file, a folder, or - for stdin. May be repeated.",
+        "Manifest to apply: file, folder, or - for stdin. May be repeated.",
         "-f",
         "--filename",
         default=(),
@@ -464,12 +579,11 @@ class UpOptions(CommandOptions):
     )
 
 
-class DisplayOptions(CommandOptions):
+class DisplayOptions(CommandOptions, group="Manifests"):
     """Output of `kubeloop up`, and when it ends."""
 
     once: bool = option(
-        "Exit when all workloads are complete or suspended (code 0); at the first failed Job, Deployment or Pod"
-        " without a controller, or at the --timeout (code 1).",
+        "Exit when all workloads are complete or suspended (code 0), or at the first failure or the --timeout (1).",
         default=False,
         is_flag=True,
     )
@@ -477,46 +591,68 @@ class DisplayOptions(CommandOptions):
     as_json: bool = option("Print only one JSON document on stdout.", "--json", default=False, is_flag=True)
 
 
-class ServerOptions(CommandOptions):
+class _ControllersOption(GroupedOption):
+    """Lists the controllers."""
+
+    def details(self) -> str:
+        return f"\n\nControllers: {', '.join(CONTROLLERS)}."
+
+
+class ServerOptions(CommandOptions, group="Cluster"):
     """API server and controllers of `kubeloop run`."""
 
     kubeconfig: Path | None = KUBECONFIG
     kube_context: str | None = KUBE_CONTEXT
     controllers: str = option(
-        f"Comma-separated list of controllers to run: {', '.join(CONTROLLERS)}; '*' for all, '-name' to exclude one, "
-        "and module:Class for others.",
+        "Comma-separated list of controllers to run; '*' for all, '-name' to exclude one, module:Class for others"
+        " (--help-all lists them).",
         default="deployment,replicaset,scheduler",
+        group="Controllers",
+        option_class=_ControllersOption,
+        metavar="NAMES",
     )
 
 
-class RunOptions(CommandOptions):
+class RunOptions(CommandOptions, group="Cluster"):
     """Further options of `kubeloop run`. kube_api_qps: requests per second, negative for no limit."""
 
     trace_journal: str | None = _TRACE_JOURNAL
     scheduler_name: str | None = option(
-        "Value of spec.schedulerName to schedule, instead of default-scheduler.", default=None
+        "Value of spec.schedulerName to schedule, instead of default-scheduler.", default=None, group="Scheduler"
     )
     policy_configmap: str | None = option(
         "ConfigMap with a legacy Policy under the key policy.cfg, instead of --policy-config-file.",
         default=None,
         metavar="NAME",
+        group="Legacy scheduler configuration",
+        common=False,
     )
     policy_configmap_namespace: str = option(
-        "Namespace of --policy-configmap.", default="kube-system", metavar="NAMESPACE"
+        "Namespace of --policy-configmap.",
+        default="kube-system",
+        metavar="NAMESPACE",
+        group="Legacy scheduler configuration",
+        common=False,
     )
     write_config_to: Path | None = option(
-        "File to write the scheduler's complete configuration to, then exit.", default=None, type=FILE
+        "File to write the scheduler's complete configuration to, then exit.",
+        default=None,
+        type=FILE,
+        group="Scheduler",
+        common=False,
     )
     force: bool = option(
         "Run next to a live kube-scheduler or kube-controller-manager that does the same.", default=False, is_flag=True
     )
     kube_api_qps: float = option(
-        "Requests per second to the API server; negative for no limit.", default=-1.0, type=float
+        "Requests per second to the API server; negative for no limit.", default=-1.0, type=float, common=False
     )
-    kube_api_burst: int = option("Burst of requests above --kube-api-qps.", default=100, type=click.IntRange(1))
+    kube_api_burst: int = option(
+        "Burst of requests above --kube-api-qps.", default=100, type=click.IntRange(1), common=False
+    )
 
 
-class ElectionOptions(CommandOptions):
+class ElectionOptions(CommandOptions, group="Leader election"):
     """Leader election of replicas. Durations are seconds."""
 
     leader_elect: bool = option(
@@ -524,25 +660,32 @@ class ElectionOptions(CommandOptions):
         "--leader-elect/--no-leader-elect",
         default=False,
     )
-    leader_elect_resource_namespace: str = option("Namespace of the Lease.", default="kube-system")
-    leader_elect_resource_name: str = option("Name of the Lease.", default="kubeloop")
+    leader_elect_resource_namespace: str = option("Namespace of the Lease.", default="kube-system", common=False)
+    leader_elect_resource_name: str = option("Name of the Lease.", default="kubeloop", common=False)
     leader_elect_lease_duration: float = duration(
-        "Time after the last renewal when another replica may take over.", default=15.0, least=1
+        "Time after the last renewal when another replica may take over.", default=15.0, least=1, common=False
     )
     leader_elect_renew_deadline: float = duration(
-        "Time to retry a renewal before the leader stops.", default=10.0, least=1
+        "Time to retry a renewal before the leader stops.", default=10.0, least=1, common=False
     )
-    leader_elect_retry_period: float = duration("Time between attempts to acquire or renew.", default=2.0, least=0.1)
+    leader_elect_retry_period: float = duration(
+        "Time between attempts to acquire or renew.", default=2.0, least=0.1, common=False
+    )
 
 
-class ObserveOptions(CommandOptions):
+class ObserveOptions(CommandOptions, group="Pods"):
     """Cluster, pods and output of `kubeloop observe`."""
 
     kubeconfig: Path | None = KUBECONFIG
     kube_context: str | None = KUBE_CONTEXT
     namespace: str = option("Namespace to observe (default: all).", "-n", "--namespace", default="")
     all_namespaces: bool = option(
-        "Observe all namespaces, which is the default.", "-A", "--all-namespaces", default=False, is_flag=True
+        "Observe all namespaces, which is the default.",
+        "-A",
+        "--all-namespaces",
+        default=False,
+        is_flag=True,
+        common=False,
     )
     selector: str = option("Label selector of the pods to observe.", "-l", "--selector", default="")
     trace_until: TraceUntil = _trace_until("ready")
@@ -562,10 +705,10 @@ class ObserveElectionOptions(ElectionOptions):
         "--leader-elect/--no-leader-elect",
         default=False,
     )
-    leader_elect_resource_name: str = option("Name of the Lease.", default="kubeloop-observe")
+    leader_elect_resource_name: str = option("Name of the Lease.", default="kubeloop-observe", common=False)
 
 
-class TraceOptions(CommandOptions):
+class TraceOptions(CommandOptions, group="Output"):
     """Selection and output of `kubeloop trace`."""
 
     namespace: str | None = option(
@@ -573,6 +716,7 @@ class TraceOptions(CommandOptions):
         "-n",
         "--namespace",
         default=None,
+        group="Source",
     )
     watch: bool = option(
         "Update the output until the trace is complete or Ctrl-C; in a pipe, print changes.",
@@ -592,17 +736,24 @@ class TraceOptions(CommandOptions):
         "--from",
         default=None,
         type=click.Path(path_type=Path, allow_dash=True),
+        group="Source",
     )
     endpoint: str | None = option(
-        "URL of the endpoint to query (default: of the newest kubeloop process on this machine).", default=None
+        "URL of the endpoint to query (default: of the newest kubeloop process on this machine).",
+        default=None,
+        group="Source",
     )
 
 
-class ExplainOptions(CommandOptions):
+class ExplainOptions(CommandOptions, group="Output"):
     """Source and output of `kubeloop explain`."""
 
     namespace: str | None = option(
-        "Namespace (default: 'default', or the only one that has NAME).", "-n", "--namespace", default=None
+        "Namespace (default: 'default', or the only one that has NAME).",
+        "-n",
+        "--namespace",
+        default=None,
+        group="Cluster",
     )
     with_scores: bool = option(
         "Show why the pod is on its node, or where it would be: the scores of nodes by plugin.",
@@ -612,16 +763,22 @@ class ExplainOptions(CommandOptions):
     )
     as_json: bool = option("Print the explanation as a JSON document.", "--json", default=False, is_flag=True)
     endpoint: str | None = option(
-        "URL of the endpoint to query (default: of the newest kubeloop process on this machine).", default=None
+        "URL of the endpoint to query (default: of the newest kubeloop process on this machine).",
+        default=None,
+        group="Cluster",
     )
     kubeconfig: Path | None = option(
-        "Kubeconfig file of the cluster to read, instead of querying a kubeloop process.", default=None, type=FILE
+        "Kubeconfig file of the cluster to read, instead of querying a kubeloop process.",
+        default=None,
+        type=FILE,
+        group="Cluster",
     )
     kube_context: str | None = KUBE_CONTEXT
     config: Path | None = option(
         "File with the KubeSchedulerConfiguration of the cluster to read (default: kube-scheduler's defaults).",
         default=None,
         type=FILE,
+        group="Cluster",
     )
 
 
@@ -658,7 +815,7 @@ class ManifestsOptions(CommandOptions):
     replicas: int = option("Number of replicas; one of them leads.", default=1, type=click.IntRange(1))
 
 
-class NewNodes(CommandOptions):
+class NewNodes(CommandOptions, group="Nodes"):
     """The nodes of `kubeloop nodes add`, as the user wrote them."""
 
     count: int = option("Number of nodes, unless named.", default=1, type=click.IntRange(1, 20_000))

@@ -20,7 +20,7 @@ from kubeloop.cli.options.options import (
 )
 
 
-class RecordOptions(CommandOptions):
+class RecordOptions(CommandOptions, group="Recording"):
     """Cluster and output of `kubeloop record`."""
 
     kubeconfig: Path | None = KUBECONFIG
@@ -38,7 +38,7 @@ class RecordOptions(CommandOptions):
     log_format: LogFormat = LOG_FORMAT
 
 
-class PlanOptions(CommandOptions):
+class PlanOptions(CommandOptions, group="Changes"):
     """Cluster, changes and output of `kubeloop plan`."""
 
     files: tuple[Path, ...] = option(
@@ -55,11 +55,15 @@ class PlanOptions(CommandOptions):
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
+        group="Cluster",
     )
     kubeconfig: Path | None = KUBECONFIG
     kube_context: str | None = KUBE_CONTEXT
     at: float | None = option(
-        "Seconds from the start of the recording (default: its end).", default=None, type=click.FloatRange(min=0)
+        "Seconds from the start of the recording (default: its end).",
+        default=None,
+        type=click.FloatRange(min=0),
+        group="Cluster",
     )
     namespace: str = option(
         "Namespace of manifests without one (default: 'default'), and of --scale.", "-n", "--namespace", default=""
@@ -83,6 +87,8 @@ class PlanOptions(CommandOptions):
     scheduler_config: Path | None = option(
         "File with a KubeSchedulerConfiguration (default: kube-scheduler's).", default=None, type=FILE
     )
-    as_json: bool = option("Print the plan as JSON.", "--json", default=False, is_flag=True)
-    markdown: bool = option("Print the plan as Markdown.", default=False, is_flag=True)
-    junit: Path | None = option("File to write JUnit XML to.", default=None, type=OUTPUT, metavar="FILE")
+    as_json: bool = option("Print the plan as JSON.", "--json", default=False, group="Output", is_flag=True)
+    markdown: bool = option("Print the plan as Markdown.", default=False, group="Output", is_flag=True)
+    junit: Path | None = option(
+        "File to write JUnit XML to.", default=None, type=OUTPUT, metavar="FILE", group="Output"
+    )
