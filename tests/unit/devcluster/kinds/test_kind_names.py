@@ -21,7 +21,7 @@ FOLDERS = (
 )  # fmt: skip
 EXCEPTIONS = {
     "admission/chain.py": "the target of a Binding is a field",
-    "admission/optional/node_restriction.py": "the rules of a node for each kind, as in kube-apiserver",
+    "admission/optional/node_rules.py": "the rules of a node for each kind, as in kube-apiserver",
     "admission/optional/owner_references_permission_enforcement.py": "the status of pods is exempt",
     "admission/limit_ranger.py": "the type of a limit is a field",
     "admission/attributes.py": "a Namespace is in the namespace that it names",
@@ -39,7 +39,7 @@ EXCEPTIONS = {
 """Modules that may compare names of kinds, with the reason."""
 TABLES = {
     "api/errors.py": "keys in etcd, which messages contain",
-    "admission/optional/node_restriction.py": "the rules of a node for each kind",
+    "admission/optional/node_rules.py": "the rules of a node for each kind",
     "api/served_resources.py": "declarations",
     "serializer/request_bodies.py": "kinds of API versions that are no longer served",
 }

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.optional.node_rules import NodeRules
+from kubeloop.devcluster.admission.optional.plugin import PluginEnvironment
 from kubeloop.devcluster.admission.plugin_settings import WITHOUT_ACCOUNTS, PluginSettings
+from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.server.apiserver import ServingSettings
+from kubeloop.kube.objects.resources import NODES as NODES_RESOURCE
+from support.apiserver.admission_attributes import create_attributes
 from support.apiserver.api_requests import InProcessApi
 from support.objects.role_bindings import CLUSTER_BINDINGS, CLUSTER_ROLES, binding, role
 
@@ -50,6 +57,25 @@ async def api() -> NodeApi:
 def mirror_pod(api: NodeApi, **spec: Any) -> JSON:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": api.node["metadata"]["uid"], "controller": True}
     return {**pod("static", "n", **spec), "metadata": {"name": "s", "annotations": MIRROR, "ownerReferences": [owner]}}
+
+
+def test_rules_are_imported_for_the_first_write_of_a_node():
+    code = """
+import sys
+from kubeloop.devcluster.admission.optional import node_restriction
+print([name for name in sys.modules if name.endswith("node_rules") or name.startswith("cryptography")])
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.stdout.strip() == "[]", process.stderr
+
+
+async def test_users_without_the_name_of_a_node_are_not_restricted(api: NodeApi):
+    api.create(CLUSTER_BINDINGS, binding("kubelet", "nodes", "kubelet"))
+    request = create_attributes(NODES_RESOURCE, user={"username": "kubelet", "groups": ["system:nodes"]})
+    NodeRules(PluginEnvironment(api.server.store, api.server._definitions)).admit(request)
+    request.user = {"username": "system:node:n", "groups": ["system:nodes"]}
+    with pytest.raises(StatusError, match="is not allowed to modify node"):
+        NodeRules(PluginEnvironment(api.server.store, api.server._definitions)).admit(request)
 
 
 async def test_nodes_create_mirror_pods_only(api: NodeApi):
