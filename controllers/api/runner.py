@@ -77,6 +77,14 @@ def reconciled_resource(declared: type[Controller]) -> Resource[Any] | None:
     return next((watch.resource for watch in declared.watches if isinstance(watch, For)), None)
 
 
+def created_pods_owner(factory: ControllerFactory) -> str:
+    """Return the kind of the owner of the Pods that a controller creates; "" if it owns none."""
+    declared = controller_class(factory)
+    resource = reconciled_resource(declared)
+    owns_pods = any(isinstance(watch, Owns) and watch.resource.group_resource == "pods" for watch in declared.watches)
+    return resource.kind if resource is not None and owns_pods else ""
+
+
 class ControllerRunner(EventDrivenController):
     """One controller in one process; `run()` works until cancelled."""
 

@@ -13,14 +13,11 @@ import importlib
 import random
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from kubeloop.controllers.api.controller import ControllerFactory
-from kubeloop.controllers.api.runner import ControllerRunner, controller_class, new_controller, reconciled_resource
-from kubeloop.controllers.api.watches import Owns
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
@@ -64,6 +61,7 @@ from kubeloop.tracing.recording.pod_recorder import PodScope
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
+    from kubeloop.controllers.api.controller import ControllerFactory
     from kubeloop.kube.auth.certificate_authority import SigningAuthority
     from kubeloop.process.observation.top_owners import TopOwners
     from kubeloop.scheduler.scheduler import Scheduler
@@ -358,14 +356,19 @@ class ControlPlane:
             return self.scheduler
 
         if name in self.custom:
+            from kubeloop.controllers.api.runner import ControllerRunner
+
             return ControllerRunner(self._context(name, 1, {}), self.custom[name])
         descriptor = CONTROLLERS_BY_NAME[name]
         options = {**default_options(), **self.settings.controller_options}
         workers = options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1
         context = self._context(descriptor.event_component or descriptor.kubernetes_name, workers, options)
         factory = getattr(importlib.import_module(descriptor.module), descriptor.factory.rpartition(":")[2])
-        component: Component = new_controller(factory, context)
-        return component
+        if hasattr(factory, "watches"):  # a subclass of kubeloop.controllers.api.Controller
+            from kubeloop.controllers.api.runner import new_controller
+
+            return cast("Component", new_controller(factory, context))
+        return cast("Component", factory(context))
 
     def _context(self, event_component: str, workers: int, options: Mapping[str, Any]) -> ControllerContext:
         return ControllerContext(
@@ -393,13 +396,10 @@ class ControlPlane:
         for descriptor in CONTROLLER_TABLE:
             if descriptor.name in self.settings.controllers and descriptor.creates_pods_for:
                 yield descriptor.creates_pods_for
-        for factory in self.custom.values():
-            declared = controller_class(factory)
-            resource = reconciled_resource(declared)
-            if resource is not None and any(
-                isinstance(watch, Owns) and watch.resource.group_resource == "pods" for watch in declared.watches
-            ):
-                yield resource.kind
+        if self.custom:
+            from kubeloop.controllers.api.runner import created_pods_owner
+
+            yield from filter(None, map(created_pods_owner, self.custom.values()))
 
     def _has_urgent_work(self) -> bool:
         return self.scheduler is not None and self.scheduler.has_urgent_work
@@ -468,6 +468,8 @@ def _by_name(factories: Iterable[ControllerFactory]) -> dict[str, ControllerFact
     """Return custom controllers by name. Raises UserError for a name that is used twice."""
     by_name: dict[str, ControllerFactory] = {}
     for factory in factories:
+        from kubeloop.controllers.api.runner import controller_class
+
         name = controller_class(factory).name
         if name in by_name or name in CONTROLLERS:
             raise UserError(f"there are two controllers named '{name}'", hint="give one of them another name")

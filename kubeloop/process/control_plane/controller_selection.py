@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeloop.controllers.api.controller import ControllerFactory
-from kubeloop.controllers.api.runner import controller_class
-from kubeloop.kube.class_loading import load_object
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.controller_table import CONTROLLER_TABLE, CONTROLLERS
+
+if TYPE_CHECKING:
+    from kubeloop.controllers.api.controller import ControllerFactory
 
 ENTRY_POINT_GROUP = "kubeloop.controllers"
 
@@ -36,8 +37,7 @@ def select_controllers(entries: str | Iterable[str | ControllerFactory]) -> Cont
     custom: list[ControllerFactory] = []
     for entry in entries.split(",") if isinstance(entries, str) else entries:
         if not isinstance(entry, str):
-            controller_class(entry)  # raises UserError
-            custom.append(entry)
+            custom.append(_checked(entry))
             continue
         text = entry.strip()
         name = text.removeprefix("-")
@@ -63,12 +63,17 @@ def select_controllers(entries: str | Iterable[str | ControllerFactory]) -> Cont
 
 def _load(name: str) -> ControllerFactory:
     """Return an author's controller. Its module may be in the working directory. Raises UserError."""
+    from kubeloop.kube.class_loading import load_object
+
     directory = os.getcwd()
     if ":" in name and directory not in sys.path:
         sys.path.append(directory)
-    try:
-        factory: ControllerFactory = load_object(name, ENTRY_POINT_GROUP, "controller", CONTROLLERS)
-    except UserError as error:
-        raise UserError(f"--controllers: {error}", hint=error.hint) from None
-    controller_class(factory)  # raises UserError
+    return _checked(load_object(name, ENTRY_POINT_GROUP, "controller", CONTROLLERS))
+
+
+def _checked(factory: ControllerFactory) -> ControllerFactory:
+    """Return the factory of a controller whose declarations are complete. Raises UserError."""
+    from kubeloop.controllers.api.runner import controller_class
+
+    controller_class(factory)
     return factory
