@@ -30,6 +30,17 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 T = TypeVar("T")
 T_obj = TypeVar("T_obj", bound=ApiObject)
 
+_MAX_APPLIED = 50_000  # manifests whose last apply is remembered, at some 300 bytes each
+_CONTROLLERS = {
+    "deployments.apps": "deployment",
+    "replicasets.apps": "replicaset",
+    "statefulsets.apps": "statefulset",
+    "daemonsets.apps": "daemonset",
+    "jobs.batch": "job",
+    "cronjobs.batch": "cronjob",
+}
+"""Built-in controllers, by the resource they reconcile, whose reconciles link to the writes that cause them."""
+
 
 class NoKindMatch(LookupError):
     """The API server serves no resource of this kind."""
@@ -223,7 +234,12 @@ class Client:
                 subresource=subresource,
                 query={"fieldManager": self.field_manager, "force": "true" if force else ""},
             )
+        if cached is not None and metadata_of(cached).resource_version == metadata_of(applied).resource_version:
+            self._withdraw(resource, request.key)
+        self._applied.pop(memory, None)
         self._applied[memory] = digest, _applied_state(applied, subresource)
+        if len(self._applied) > _MAX_APPLIED:
+            del self._applied[next(iter(self._applied))]
         return self._wrote(resource, applied)
 
     async def apply_status(self, manifest: Mapping[str, Any], *, force: bool = True) -> dict[str, Any]:
@@ -314,9 +330,17 @@ class Client:
         reconcile = current_span.get()
         action = f"{verb} {resource.singular or resource.kind.lower()} {metadata_of(obj).name}".rstrip()
         span = reconcile.action_span(action) if isinstance(reconcile, Reconcile) else nullcontext()
+        if isinstance(reconcile, Reconcile) and verb != "delete" and resource.group_resource in _CONTROLLERS:
+            reconcile.will_trigger(_CONTROLLERS[resource.group_resource], Request.of(obj).key)
         async with self._uncertain(resource):
             with span:
                 yield
+
+    def _withdraw(self, resource: Resource[Any], key: str) -> None:
+        """Record that a write changed nothing."""
+        reconcile = current_span.get()
+        if isinstance(reconcile, Reconcile) and resource.group_resource in _CONTROLLERS:
+            reconcile.will_not_trigger(_CONTROLLERS[resource.group_resource], key)
 
     @asynccontextmanager
     async def _uncertain(self, resource: Resource[Any]) -> AsyncIterator[None]:

@@ -131,6 +131,10 @@ class Reconcile:
         """
         self._owner.add_cause(controller, key, self.traceparent)
 
+    def will_not_trigger(self, controller: str, key: str) -> None:
+        """Withdraw an announced write that changed nothing."""
+        self._owner.remove_cause(controller, key, self.traceparent)
+
     def finish(self, changed: bool | None = None, error: str | None = None) -> None:
         """End the reconcile. It is recorded only if it changed something, failed or logged something.
 
