@@ -99,7 +99,7 @@ class Kubelets:
             pod.count_resources()
             pod.adopt_address()
             pod_adoption.adopt_running(pod, now, self._simulation.wall())
-            if self._settings.reports_adopted or obj["metadata"].get("deletionTimestamp"):
+            if self._settings.adopts_at_once or obj["metadata"].get("deletionTimestamp"):
                 self.changed(pod, obj)
             self._resizes.consider(pod, now)
         else:

@@ -60,7 +60,8 @@ class NodeSettings:
     pod_markers: returns values of kubeloop's annotations, by name without prefix, for a pod that does not have them.
     declared_features: status.declaredFeatures of every node.
     awaits_objects: pods wait for the ConfigMaps and Secrets that they refer to, and their containers need the keys.
-    reports_adopted: the status of a pod that runs when its kubelet starts is written anew; else it is as it is.
+    adopts_at_once: kubelets write the status of pods that run when they start anew; else it stays, and a pod of
+      which nothing is due is adopted with its next change.
     """
 
     count: int = 5
@@ -93,7 +94,7 @@ class NodeSettings:
     command_exits: bool = True
     complete_bare_pods: bool = False
     awaits_objects: bool = True
-    reports_adopted: bool = True
+    adopts_at_once: bool = True
 
     def name(self, index: int) -> str:
         return f"{self.name_prefix}{self.first_number + index}"

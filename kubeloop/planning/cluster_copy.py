@@ -141,7 +141,7 @@ async def running_copy(
         events=False,
         pod_markers=pod_markers,
         awaits_objects=False,
-        reports_adopted=False,
+        adopts_at_once=False,
     )
     settings = Settings(
         controllers=CONTROLLERS,

@@ -165,6 +165,8 @@ class WorkloadOutcomes:
         key = (result.kind, result.namespace, result.name)
         result.reasons += self._failed_creates.get(key, [])
         result.reasons += failing
+        if unready := sum(bool(pod.node) and pod.ready_at is pod.deletion_at is None for pod in created):
+            result.reasons.append(f"{unready} of its new pods have a node, and do not become ready")
         resource = _ROLLOUTS.get(result.kind)
         if resource is None:
             result.rollout = "failed" if result.reasons else "complete"

@@ -142,7 +142,7 @@ class SimulatedNodes:
                 if self._is_simulated(node):
                     guarded(self._add_node, node)
             for pod in self._store.list(PODS):
-                if pod["spec"].get("nodeName"):
+                if pod["spec"].get("nodeName") and (self._settings.adopts_at_once or not _is_at_rest(pod)):
                     self._inbox.append(Change("ADDED", StoredObject("", pod, 0), None, 0.0))
             self._heartbeats.start()
             async with asyncio.TaskGroup() as tasks:
@@ -351,6 +351,15 @@ class SimulatedNodes:
             current = self._simulation.current_pod(pod.object)
             if current is not None:
                 self._stages.pod_seen(current, pod)
+
+
+def _is_at_rest(pod: JSON) -> bool:
+    """Return True for a pod that does not change by itself: ready, not deleted, and its containers restart."""
+    return (
+        is_true(pod, "Ready")
+        and "deletionTimestamp" not in pod["metadata"]
+        and (pod["spec"].get("restartPolicy") or "Always") == "Always"
+    )
 
 
 def _opted_out(pod: JSON) -> bool:

@@ -13,7 +13,7 @@ from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.kube.objects.resources import LEASES, NODES
+from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 from kubeloop.testing.virtual_time import VirtualClock
 from support.simulation.simulated_cluster import SimulatedCluster
 
@@ -181,3 +181,21 @@ async def test_smaller_allocatable_of_a_created_node_is_unchanged():
         cluster.store.create(NODES, {"kind": "Node", "metadata": metadata, "spec": {}, "status": status})
         await asyncio.sleep(0.1)
         assert cluster.node()["status"]["allocatable"] == {**allocatable, "example.com/new": "1"}
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_running_pod_is_adopted_at_once_or_with_its_next_change(at_once):
+    cluster = SimulatedCluster(count=1, adopts_at_once=at_once)
+    conditions = [{"type": "Ready", "status": "True"}]
+    statuses = [{"name": "web", "ready": True, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]
+    pod = cluster.bind()
+    cluster.store.update(
+        PODS, {**pod, "status": {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}}
+    )
+    before = cluster.pod()
+    async with cluster.running():
+        await asyncio.sleep(60)
+        assert (cluster.pod() is before) is not at_once
+        cluster.delete(grace=5)
+        await asyncio.sleep(10)
+        assert cluster.pod() is None

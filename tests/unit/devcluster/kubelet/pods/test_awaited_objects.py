@@ -7,6 +7,7 @@ from typing import Any
 from kubeloop.devcluster.kubelet.pods.awaited_objects import AwaitedObjects
 from kubeloop.devcluster.kubelet.pods.kubelet_events import KubeletEvents
 from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from support.simulation.simulated_pods import new_simulation, simulated_pod
@@ -80,3 +81,11 @@ def test_pod_waits_for_the_names_of_its_claims():
     assert awaited.has_claim_names(pod)
     pod.missing.clear()
     assert not awaited.has_claim_names(pod)
+
+
+def test_pod_does_not_wait_if_the_settings_say_so():
+    (awaited, _), settings = new_awaited(), NodeSettings(awaits_objects=False)
+    containers = [{"name": "web", "envFrom": [{"secretRef": {"name": "none"}}], **MOUNT}]
+    pod = simulated_pod(settings=settings, volumes=VOLUMES, containers=containers)
+    assert not awaited.wait_for_volumes(pod)
+    assert awaited.configuration_error(pod, pod.runs[0]) == ""
