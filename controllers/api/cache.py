@@ -40,10 +40,8 @@ class Cache:
     def get(self, resource: Resource[T], name: str | Request, namespace: str = "") -> T | None:
         """Return an object, None if it does not exist."""
         request = name if isinstance(name, Request) else Request(namespace, name)
-        informers = self._of(resource)
-        informer = informers.get(request.namespace) or informers.get("")
-        obj = informer.store.get(request.key) if informer is not None else None
-        return None if obj is None else _copy(obj)
+        self._of(resource)  # raises NotWatched
+        return cast("T | None", self.find(resource, request))
 
     def list(self, resource: Resource[T], namespace: str = "", *, label_selector: str = "") -> builtins.list[T]:
         """Return all objects, or those of a namespace, that match."""
@@ -107,6 +105,13 @@ class Cache:
         """Return the informers of a resource; none if it is not watched."""
         return self._informers.get(_key(resource), {}).values()
 
+    def find(self, resource: Resource[Any], request: Request) -> Any:
+        """Return an object in the form in which it is watched; None if it does not exist, or is not watched."""
+        informers = self._informers.get(_key(resource), {})
+        informer = informers.get(request.namespace) or informers.get("")
+        obj = informer.store.get(request.key) if informer is not None else None
+        return None if obj is None else _copy(obj)
+
     def has(self, resource: Resource[Any]) -> bool:
         """Return True if the resource is watched."""
         return _key(resource) in self._informers
@@ -122,6 +127,12 @@ class Cache:
                 f"{resource.group_resource} is not in the cache: add Watches({resource.kind}) to the watches of the "
                 "controller, or read it with client.get"
             )
+        for informer in informers.values():
+            if informer.resource.type is not resource.type:
+                raise NotWatched(
+                    f"{resource.group_resource} is watched as {informer.resource.type.__name__}, "
+                    f"not {resource.type.__name__}: read it by the resource of the watch"
+                )
         return informers
 
 

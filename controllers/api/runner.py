@@ -246,7 +246,8 @@ class ControllerRunner(EventDrivenController):
             self._uncertain.setdefault(reconcile.key, set()).add(resource)
 
     def cached(self, resource: Resource[Any], request: Request) -> ApiObject | None:
-        return self._cache.get(resource, request) if self._cache.has(resource) else None
+        found: ApiObject | None = self._cache.find(resource, request)
+        return found
 
     async def _await_uncertain_write(self, key: str, resource: Resource[Any]) -> None:
         """Postpone the reconcile of `key` until the caches show all that was written up to now."""

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.controllers.api.cache import Cache, NotWatched
 from kubeloop.controllers.api.objects import Request
 from kubeloop.controllers.api.watches import For, Watches
-from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, PODS, SECRETS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, PODS, SECRETS, json_resource
 from support.apiserver.fake_apiserver import WIDGETS, FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
@@ -87,5 +87,7 @@ async def test_resource_that_is_not_watched_is_an_error(fake_apiserver):
         cache.list(SECRETS)
     await asyncio.sleep(0)
     cache.add(Watches(PODS))
+    with pytest.raises(NotWatched, match="pods is watched as Pod, not dict"):
+        cache.get(json_resource("v1", "Pod"), "a", "ns")
     assert cache.has(PODS)
     assert not cache.has(SECRETS)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import msgspec
+
 from kubeloop.controllers.api import AccessRule, ReconcileOptions
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse
 from kubeloop.kube.objects.resources import NODES, SECRETS
+from kubeloop.manager import ElectionSettings, Manager
 from kubeloop.process.controller_manifests import Installation, controller_manifests
-from support.controllers.sites import Sites
+from kubeloop.testing import memory_cluster, virtual_time
+from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.testing.virtual_time import VirtualClock
+from support.controllers.sites import CRD, Sites, site
 
 INSTALLATION = Installation("sites", "ops", "registry/sites:1", "my_operator:Sites", replicas=2)
 
@@ -56,3 +65,42 @@ def test_bindings_refer_to_the_service_account():
         if obj["kind"].endswith("Binding"):
             assert obj["subjects"] == [{"kind": "ServiceAccount", "name": "sites", "namespace": "ops"}]
             assert obj["roleRef"]["kind"] == obj["kind"].removesuffix("Binding")
+
+
+class ServiceAccountTransport(MemoryTransport):
+    """Sends requests as the ServiceAccount of the manifests. denied: paths of requests with status 403."""
+
+    def __init__(self, api: ApiServer) -> None:
+        super().__init__(api.handle)
+        self.denied: list[str] = []
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        response = await super().send(self._impersonated(request))
+        if response.status == 403:
+            self.denied.append(f"{request.method} {request.target}")
+        return response
+
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[StreamedResponse]:
+        return super().stream(self._impersonated(request))
+
+    @staticmethod
+    def _impersonated(request: HttpRequest) -> HttpRequest:
+        headers = {**request.headers, "impersonate-user": "system:serviceaccount:ops:sites"}
+        return msgspec.structs.replace(request, headers=headers)
+
+
+def test_printed_rules_suffice_for_the_controller():
+    async def scenario() -> list[str]:
+        async with memory_cluster(clock=VirtualClock(), nodes=1) as cluster:
+            await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}})
+            await cluster.apply(CRD, *controller_manifests([Sites], INSTALLATION)[:-1])
+            transport = ServiceAccountTransport(cluster.api)
+            election = ElectionSettings("ops", "sites", "replica-1")
+            async with Manager([Sites], transport=transport, election=election, clock=VirtualClock()):
+                await cluster.apply(site())
+                await cluster.wait_for("site/blog", "Ready")
+                await cluster.delete("site/blog")
+                await cluster.wait_for("site/blog", "delete")
+            return transport.denied
+
+    assert virtual_time.run(scenario()) == []

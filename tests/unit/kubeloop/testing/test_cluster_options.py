@@ -8,6 +8,7 @@ import pytest
 
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing.cluster_options import ClusterOptions, Options, cluster_options
+from support.controllers.sites import Sites
 
 
 def test_options_and_cluster_options_have_the_same_fields():
@@ -54,3 +55,10 @@ def test_gang_scheduling_enables_its_gates_unless_they_are_set():
 def test_invalid_feature_gate_is_rejected_before_a_cluster_starts():
     with pytest.raises(UserError, match="unrecognized feature gate: NoSuchGate"):
         cluster_options({"feature_gates": {"NoSuchGate": True}})
+
+
+def test_controllers_by_name_are_imported_and_classes_are_rejected():
+    settings = cluster_options({"controllers": ["deployment", "support.controllers.sites:Sites"]}).settings()
+    assert (settings.controllers, settings.custom_controllers) == ({"deployment"}, (Sites,))
+    with pytest.raises(UserError, match="controllers: not a sequence of texts"):
+        cluster_options({"controllers": [Sites]})
