@@ -48,19 +48,20 @@ class PodRun(msgspec.Struct):
 class PoolUse(msgspec.Struct, frozen=True, rename="camel"):
     """Use of one pool at one time.
 
-    needed: how many of its nodes would hold its pods, None if that was not computed. fragmented: share of the free CPU
-    that is on nodes without room for a pod of usual size: that which 90 % of the pool's pods do not exceed.
+    needed: how many of its nodes would hold its pods. fragmented: share of the free CPU that is on nodes without room
+    for a pod of usual size: that which 90 % of the pool's pods do not exceed.
     """
 
     nodes: int
-    needed: int | None
+    needed: int
     allocatable: Mapping[str, int]
     requested: Mapping[str, int]
     fragmented: float
 
 
 class Sample(msgspec.Struct, frozen=True, rename="camel"):
-    """State at one time. created, bound: numbers of pods since the start. pending: pods without a node."""
+    """State at one time. created, bound: numbers of pods since the start. pending: pods without a node. pools: {} for
+    most samples."""
 
     seconds: float
     created: int
@@ -171,8 +172,14 @@ class Measurement:
 
     # --- samples -----------------------------------------------------------------------------------------------------
 
-    def sample(self, seconds: float, *, counts_needed: bool = True) -> None:
-        """Append the present state to the samples. counts_needed: compute how many nodes the pods need."""
+    def sample(self, seconds: float, *, with_pools: bool = True) -> None:
+        """Append the present state to the samples. with_pools: with the use of the pools, which takes longer."""
+        pools = self._pool_uses() if with_pools else {}
+        pending = sum(uid not in self._placed for uid in self._sizes)
+        sample = Sample(seconds, self._created, self._bound, pending, len(self._placed), pools)
+        self.samples.append(sample)
+
+    def _pool_uses(self) -> dict[str, PoolUse]:
         placed_by_pool: dict[str, list[Amounts]] = {}
         for node, requests in self._placed.values():
             if (pool := self._pools.get(node)) is not None:
@@ -180,15 +187,11 @@ class Measurement:
         nodes_by_pool: dict[str, list[str]] = {}
         for node, pool in self._pools.items():
             nodes_by_pool.setdefault(pool, []).append(node)
-        pools = {
-            pool: self._pool_use(nodes, placed_by_pool.get(pool, []), counts_needed=counts_needed)
-            for pool, nodes in sorted(nodes_by_pool.items())
+        return {
+            pool: self._pool_use(nodes, placed_by_pool.get(pool, [])) for pool, nodes in sorted(nodes_by_pool.items())
         }
-        pending = sum(uid not in self._placed for uid in self._sizes)
-        sample = Sample(seconds, self._created, self._bound, pending, len(self._placed), pools)
-        self.samples.append(sample)
 
-    def _pool_use(self, nodes: list[str], placed: list[Amounts], *, counts_needed: bool) -> PoolUse:
+    def _pool_use(self, nodes: list[str], placed: list[Amounts]) -> PoolUse:
         allocatable: dict[str, int] = {}
         requested: dict[str, int] = {}
         usual = sorted(requests.get("cpu", 0) for requests in placed)[len(placed) * 9 // 10] if placed else 0
@@ -202,7 +205,7 @@ class Measurement:
             free += free_cpu
             is_full = uses.get("pods", 0) >= has.get("pods", 1 << 30) or uses.get("memory", 0) >= has.get("memory", 1)
             unusable += free_cpu if is_full or free_cpu < usual else 0
-        needed = nodes_needed(placed, self._allocatable[nodes[0]]) if counts_needed else None
+        needed = nodes_needed(placed, self._allocatable[nodes[0]])
         return PoolUse(len(nodes), needed, allocatable, requested, unusable / free if free else 0.0)
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kubeloop.tracing.export.exporters import TraceExporter
 
 SAMPLES: Final = 288  # of a run, at equal intervals: each five minutes of a day
-SAMPLES_PER_HOUR: Final = 12  # of a day
+POOL_SAMPLES: Final = 3  # each third one has the use of the pools
 _DISABLED_PLUGINS: Final = "ServiceAccount,PodSecurity,RuntimeClass,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
 _OWNERS: Final = (REPLICA_SETS, JOBS)  # between pods and their topmost owner
 
@@ -91,7 +91,7 @@ def measure_recording(recording: Recording, day: RecordedDay) -> ReplayResult:
     for change in recording.changes():
         obj = change.object
         while not change.initial and change.seconds > number * step and number < SAMPLES:
-            measurement.sample(number * step, counts_needed=number % SAMPLES_PER_HOUR == 0)
+            measurement.sample(number * step, with_pools=number % POOL_SAMPLES == 0)
             number += 1
         if obj is None:
             continue
@@ -159,7 +159,7 @@ class _Replay:
         step = self._day.seconds / SAMPLES
         for number in range(SAMPLES):
             await _sleep_until(number * step)
-            self._measurement.sample(number * step, counts_needed=number % SAMPLES_PER_HOUR == 0)
+            self._measurement.sample(number * step, with_pools=number % POOL_SAMPLES == 0)
 
     # --- state at the start ------------------------------------------------------------------------------------------
 

@@ -202,7 +202,7 @@ def _pool_hours(measurement: Measurement, seconds: float) -> list[PoolHour]:
                 seconds=number * hour,
                 pool=pool,
                 nodes=max(use.nodes for use in uses),
-                nodes_needed=max((use.needed for use in uses if use.needed is not None), default=0),
+                nodes_needed=max(use.needed for use in uses),
                 requested={
                     name: _mean(_share(use.requested, use.allocatable, name) for use in uses)
                     for name in uses[0].allocatable
