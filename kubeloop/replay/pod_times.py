@@ -21,7 +21,8 @@ class PodTimes(msgspec.Struct, frozen=True):
 
     start: from binding to running; of a pod that does not end, to ready; None if it did not start. run: from running to
     the end, None if it did not end. exit_code: of the container that failed, 0 if none did. restarts: of containers;
-    restart_after: seconds that the first of them ran.
+    restart_after: seconds that the first of them ran. stop: from the request of its deletion to its end, None if it was
+    not deleted.
     """
 
     start: float | None = None
@@ -29,12 +30,15 @@ class PodTimes(msgspec.Struct, frozen=True):
     exit_code: int = 0
     restarts: int = 0
     restart_after: float = 0.0
+    stop: float | None = None
 
     def markers(self) -> dict[str, str]:
         """Return the values of kubeloop's annotations that give a simulated pod these times."""
         values: dict[str, str] = {}
         if self.start is not None:
             values["start-delay-seconds"] = f"{self.start:.3f}"
+        if self.stop is not None:
+            values["stop-seconds"] = f"{self.stop:.3f}"
         if self.run is not None:
             values |= {"run-seconds": f"{self.run:.3f}", "exit-code": str(self.exit_code)}
         elif self.restarts:
@@ -49,7 +53,10 @@ class PodTimes(msgspec.Struct, frozen=True):
 class _Timeline:
     """What a recording shows of one pod, in seconds."""
 
-    __slots__ = ("bound", "ended", "exit_code", "is_initial", "ready", "restart_after", "restarts", "running")
+    __slots__ = (
+        "bound", "deleted", "ended", "exit_code", "is_initial", "ready", "restart_after", "restarts", "running",
+        "stopping",
+    )  # fmt: skip
 
     def __init__(self, is_initial: bool) -> None:
         self.is_initial = is_initial
@@ -57,6 +64,8 @@ class _Timeline:
         self.running: float | None = None
         self.ready: float | None = None
         self.ended: float | None = None
+        self.stopping: float | None = None
+        self.deleted: float | None = None
         self.exit_code = self.restarts = 0
         self.restart_after = 0.0
 
@@ -71,7 +80,10 @@ class _Timeline:
         if self.ended is not None:
             begin = self.running if self.running is not None else self.bound if self.bound is not None else self.ended
             run = max(0.0, self.ended - begin)
-        return PodTimes(start, run, self.exit_code, self.restarts, self.restart_after)
+        stop = None
+        if self.stopping is not None and self.deleted is not None and self.ended is None:
+            stop = self.deleted - self.stopping
+        return PodTimes(start, run, self.exit_code, self.restarts, self.restart_after, stop)
 
 
 class WorkloadTimes:
@@ -100,6 +112,8 @@ class WorkloadTimes:
         if timeline.ready is None and is_true(pod, "Ready"):
             timeline.ready = seconds
         is_stopped = "deletionTimestamp" in pod["metadata"]
+        if timeline.stopping is None and is_stopped:
+            timeline.stopping = seconds
         if timeline.ended is None and phase in ("Succeeded", "Failed") and not is_stopped:
             timeline.ended = seconds
             timeline.exit_code = _exit_code(status, phase)
@@ -108,6 +122,11 @@ class WorkloadTimes:
             timeline.restarts = restarts
             timeline.restart_after, code = _first_run(status)
             timeline.exit_code = timeline.exit_code or code
+
+    def deleted(self, seconds: float, pod: JSON) -> None:
+        """Record the end of a pod."""
+        if (timeline := self._timelines.get(pod["metadata"].get("uid", ""))) is not None:
+            timeline.deleted = seconds
 
     def of_initial(self, uid: str) -> PodTimes | None:
         """Return the times of a pod that existed at the start."""
@@ -121,15 +140,24 @@ class WorkloadTimes:
             return self._timelines[uids[number % len(uids)]].times()
         return None
 
-    def medians(self) -> Mapping[str, float]:
-        """Return the median start-up time of each workload, and of all pods under ""."""
+    def medians(self) -> Mapping[str, PodTimes]:
+        """Return the median times of starts and stops of each workload, and of all pods under ""."""
         starts: dict[str, list[float]] = {}
+        stops: dict[str, list[float]] = {}
         for uid, timeline in self._timelines.items():
-            start = timeline.times().start
-            if start is not None:
-                starts.setdefault("", []).append(start)
-                starts.setdefault(self._workloads[uid], []).append(start)
-        return {workload: statistics.median(values) for workload, values in starts.items()}
+            times = timeline.times()
+            for value, by_workload in ((times.start, starts), (times.stop, stops)):
+                if value is not None:
+                    by_workload.setdefault("", []).append(value)
+                    by_workload.setdefault(self._workloads[uid], []).append(value)
+        return {
+            workload: PodTimes(start=_median(starts.get(workload)), stop=_median(stops.get(workload)))
+            for workload in starts.keys() | stops.keys()
+        }
+
+
+def _median(values: list[float] | None) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def _exit_code(status: JSON, phase: str) -> int:

@@ -205,8 +205,8 @@ class _Replay:
             recorded = times.of(workload, self._numbers[workload])
             self._numbers[workload] += 1
         markers = {} if recorded is None else recorded.markers()
-        median = self._medians.get(workload, self._medians.get("", 0.0))
-        return {"start-delay-seconds": f"{median:.3f}", **markers}
+        medians = (self._medians[name].markers() for name in ("", workload) if name in self._medians)
+        return {name: value for values in (*medians, markers) for name, value in values.items()}
 
     def _markers_of(self, pod: JSON) -> Mapping[str, str]:
         return self._markers.get(pod["metadata"]["uid"], {})

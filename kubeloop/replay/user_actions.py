@@ -145,6 +145,8 @@ class _Reader:
         if resource is PODS:
             workload = self._workloads.name_of(obj)
             self.times.observe(change.seconds, obj, workload, initial=change.initial)
+            if change.type == "DELETED":
+                self.times.deleted(change.seconds, obj)
             owner = controller_of(obj)
             if owner is not None and not is_run_here(owner):
                 self.workload_of[change.key] = workload

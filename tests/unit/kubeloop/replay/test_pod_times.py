@@ -51,7 +51,9 @@ def test_pod_that_is_deleted_does_not_end_by_itself():
         (6.0, pod("a", "Running", node="n", ready=True)),
         (9.0, stopped),
     )
-    assert times.of("job default/a", 0) == PodTimes(start=5.0)
+    times.deleted(9.5, stopped)
+    assert times.of("job default/a", 0) == PodTimes(start=5.0, stop=0.5)
+    assert PodTimes(stop=0.5).markers() == {"stop-seconds": "0.500"}
 
 
 def test_restarted_container_has_its_crashes():
@@ -77,7 +79,7 @@ def test_further_pods_have_the_times_of_the_first_ones():
     starts = [times.of("job default/a", number) for number in range(3)]
     assert [it and it.start for it in starts] == [1.0, 2.0, 1.0]
     assert times.of("job default/other", 0) is None
-    assert times.medians() == {"": 1.5, "job default/a": 1.5}
+    assert times.medians() == {"": PodTimes(start=1.5), "job default/a": PodTimes(start=1.5)}
 
 
 def test_pods_of_the_start_are_not_those_that_a_workload_creates():
