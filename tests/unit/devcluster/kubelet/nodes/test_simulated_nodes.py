@@ -186,7 +186,7 @@ async def test_smaller_allocatable_of_a_created_node_is_unchanged():
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_running_pod_is_adopted_at_once_or_with_its_next_change(at_once):
     cluster = SimulatedCluster(count=1, adopts_at_once=at_once)
-    conditions = [{"type": "Ready", "status": "True"}]
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     statuses = [{"name": "web", "ready": True, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]
     pod = cluster.bind()
     cluster.store.update(
