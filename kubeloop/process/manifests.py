@@ -401,9 +401,13 @@ def objects_of(source: str, document: Any) -> Iterator[Manifest]:
     for field in ("apiVersion", "kind"):
         if not isinstance(document.get(field), str) or not document[field]:
             raise UserError(f"{source}: {field} not set", hint=f"every manifest needs {field}")
-    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
-        for number, item in enumerate(document["items"], start=1):
-            yield from objects_of(f"{source}, item {number}", item)
+    if document["kind"].endswith("List") and isinstance(document.get("items", ""), list | None):
+        for number, item in enumerate(document["items"] or (), start=1):  # Go writes null for an empty list
+            is_typed = document["kind"] != "List" and isinstance(
+                item, dict
+            )  # Go writes such items without these fields
+            fields = {"apiVersion": document["apiVersion"], "kind": document["kind"].removesuffix("List")}
+            yield from objects_of(f"{source}, item {number}", fields | item if is_typed else item)
         return
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):

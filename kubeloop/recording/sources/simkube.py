@@ -19,6 +19,7 @@ from kubeloop.recording.sources.collected import CollectedRecording
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSIONS: Final = (1, 2)
+_TOKEN_VOLUME: Final = "kube-api-access-"
 _RUN_SECONDS: Final = "kubeloop.dev/run-seconds"
 
 
@@ -55,13 +56,33 @@ def read_simkube_trace(path: Path) -> CollectedRecording:
                     recording.delete(obj, place, seconds=event.ts - start)
                 else:
                     owner = f"{obj.get('apiVersion')}.{obj.get('kind')}", _key(obj)
-                    recording.put(_with_run_seconds(obj, run_seconds.get(owner)), place, seconds=event.ts - start)
+                    applied = _with_run_seconds(_without_token(obj), run_seconds.get(owner))
+                    recording.put(applied, place, seconds=event.ts - start)
     return recording
 
 
 def _key(obj: JSON) -> str:
     metadata = obj.get("metadata") or {}
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def _without_token(obj: JSON) -> JSON:
+    """Return a pod without the volume with a token, which the API server adds: it would refuse it from a user."""
+    spec = obj.get("spec") or {}
+    if obj.get("kind") != "Pod" or not any(_is_token(volume) for volume in spec.get("volumes") or ()):
+        return obj
+    spec = {**spec, "volumes": [volume for volume in spec["volumes"] if not _is_token(volume)]}
+    for field in ("initContainers", "containers"):
+        if field in spec:
+            spec[field] = [
+                {**container, "volumeMounts": [m for m in container.get("volumeMounts") or () if not _is_token(m)]}
+                for container in spec[field]
+            ]
+    return {**obj, "spec": spec}
+
+
+def _is_token(volume_or_mount: JSON) -> bool:
+    return str(volume_or_mount.get("name", "")).startswith(_TOKEN_VOLUME)
 
 
 def _run_seconds(pods: dict[int, list[Any]]) -> float:

@@ -9,11 +9,11 @@ import pytest
 
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import HttpRequest
-from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.kube.user_error import UserError
 from kubeloop.recording.changes import state_at
 from kubeloop.recording.reader import RecordingFile
-from kubeloop.recording.recorder import ClusterRecorder, recorded_resources
+from kubeloop.recording.recorder import ClusterRecorder, read_cluster, recorded_resources
 from kubeloop.recording.resources import RECORDED
 from kubeloop.recording.writer import Header, RecordingWriter
 from kubeloop.testing import memory_cluster
@@ -123,6 +123,17 @@ async def test_resources_that_may_not_be_listed_are_left_out(clock, rng):
         transport = DeniedTransport(cluster.client.transport, "/pods")
         with pytest.raises(UserError, match="pods cannot be recorded: pods is forbidden"):
             await recorded_resources(Client(transport, clock=clock, rng=rng), "", watch=False)
+
+
+async def test_live_cluster_is_read_without_what_may_not_be_listed(clock, rng):
+    async with memory_cluster(clock=clock, nodes=2) as cluster:
+        transport = DeniedTransport(cluster.client.transport, "/resourcequotas")
+        state, findings = await read_cluster(Client(transport, clock=clock, rng=rng), clock)
+        assert set(state.of(NODES)) == {"node-0", "node-1"}
+        assert [str(finding) for finding in findings] == [
+            "memory://: resourcequotas may not be listed: resourcequotas is forbidden; "
+            "the result is that of a cluster without resourcequotas"
+        ]
 
 
 class DeniedTransport:

@@ -12,6 +12,7 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.user_error import UserError
 from kubeloop.recording.changes import ClusterState, RecordedChange, apply_change, state_at
+from kubeloop.recording.memory import MEMORY_PER_BYTE, MemoryLimit
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.resources import RECORDED, recorded_resource, resource_of_kind
 from kubeloop.recording.writer import Header, RecordingWriter
@@ -168,6 +169,20 @@ async def test_omitted_resources_are_findings(path, clock):
     list(recording.changes())
     assert recording.omitted == {"resourcequotas": "the user may not list it"}
     assert "a cluster without resourcequotas" in str(recording.findings[0])
+
+
+async def test_recording_larger_than_memory_is_refused(path, clock):
+    writer = new_writer(path, clock)
+    for number in range(20):
+        writer.put("pods", pod(f"web-{number}"))
+        writer.delete("pods", pod(f"web-{number}"))
+    for number in range(20):
+        writer.put("pods", pod(f"db-{number}"))
+    writer.close()
+    size = max(map(len, gzip.decompress(path.read_bytes()).splitlines()))
+    with pytest.raises(UserError, match="the cluster is larger than memory"):
+        state_at(RecordingFile(path, limit=MemoryLimit("x", 10 * size * MEMORY_PER_BYTE)))
+    assert len(state_at(RecordingFile(path, limit=MemoryLimit("x", 20 * size * MEMORY_PER_BYTE))).of(PODS)) == 20
 
 
 def edited(path, change):

@@ -30,6 +30,10 @@ def findings(recording):
     return [str(finding) for finding in recording.findings]
 
 
+def without_kind(obj):
+    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+
+
 def test_list_in_any_order_with_server_fields(tmp_path):
     path = tmp_path / "all.yaml"
     bound = pod("web-1", "node-1", phase="Running")
@@ -54,8 +58,9 @@ def test_folder_of_a_dump_is_read_with_its_subfolders(tmp_path):
         json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": [node("node-1")]})
     )
     (tmp_path / "shop" / "pods.json").write_text(
-        json.dumps({"kind": "PodList", "apiVersion": "v1", "items": [pod("a"), pod("b")]})
+        json.dumps({"kind": "PodList", "apiVersion": "v1", "items": [pod("a"), without_kind(pod("b"))]})
     )
+    (tmp_path / "shop" / "jobs.json").write_text('{"kind":"JobList","apiVersion":"batch/v1","items":null}')
     (tmp_path / "shop" / "logs.txt").write_text("log")
     recording = open_recording([tmp_path])
     state = state_at(recording)
@@ -66,15 +71,12 @@ def test_folder_of_a_dump_is_read_with_its_subfolders(tmp_path):
 @pytest.mark.parametrize("dump", [json.dumps, yaml.safe_dump])
 def test_export_of_kube_scheduler_simulator(tmp_path, dump):
     path = tmp_path / "export.yaml"
-    without_kind = [
-        {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
-        for obj in (pod("a"), node("node-1"))
-    ]
+    objects = [without_kind(obj) for obj in (pod("a"), node("node-1"))]
     path.write_text(
         dump(
             {
-                "pods": without_kind[:1],
-                "nodes": without_kind[1:],
+                "pods": objects[:1],
+                "nodes": objects[1:],
                 "pvs": [],
                 "priorityClasses": [],
                 "schedulerConfig": {"profiles": []},
@@ -182,6 +184,19 @@ def test_simkube_trace_has_times_and_run_times(tmp_path):
     assert any("event 1, applied_objs 2: 1 object of kind Widget (example.com/v1)" in text for text in texts)
     with pytest.raises(UserError, match="version 9 of SimKube's format"):
         read_simkube_trace(simkube(tmp_path / "v.sktrace", version=9, events=[]))
+
+
+def test_simkube_pod_has_no_volume_with_a_token(tmp_path):
+    mounts = [{"name": "kube-api-access-x", "mountPath": "/t"}, {"name": "data", "mountPath": "/d"}]
+    spec = {
+        "containers": [{"name": "a", "image": "a", "volumeMounts": mounts}],
+        "volumes": [{"name": "kube-api-access-x", "projected": {}}, {"name": "data", "emptyDir": {}}],
+    }
+    bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "x"}, "spec": spec}
+    events = [{"ts": 1, "applied_objs": [bare], "deleted_objs": []}]
+    (change,) = read_simkube_trace(simkube(tmp_path / "t.sktrace", events=events)).changes()
+    assert change.object["spec"]["volumes"] == spec["volumes"][1:]
+    assert change.object["spec"]["containers"][0]["volumeMounts"] == mounts[1:]
 
 
 @needs_traces
