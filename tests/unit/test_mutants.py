@@ -92,6 +92,7 @@ def test_tests_of_the_module_run_first_then_of_its_folder_then_fast_ones():
         mapped_test("tests/a.py::fastest", 0.0625),
         mapped_test(f"{mirrored}::test", 0.5),
         mapped_test(f"{neighbour}::slow", 3.0),
+        mapped_test(f"{neighbour}::too_slow", 29.0),
         mapped_test("tests/c.py::too_slow", 59.0),
         mapped_test(f"{mirrored}::other_line", 0.1, line=3),
         mapped_test(f"{mirrored}::other_module", 0.1, file="controllers/y.py"),
