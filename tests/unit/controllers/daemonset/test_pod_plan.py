@@ -33,6 +33,8 @@ GONE = pod("gone", deleted=True)
         ),
         pytest.param([state("n", GONE)], False, ([], []), id="terminating: wait"),
         pytest.param([state("n", GONE)], True, (["n"], []), id="terminating with surge: create"),
+        pytest.param([state("n", GONE, FAILED)], False, ([], ["failed"]), id="terminating, then failed: delete"),
+        pytest.param([state("n", GONE, pod("a"))], False, ([], []), id="terminating, then one pod: nothing"),
         pytest.param([state("n", GONE, runs=False)], True, ([], []), id="terminating with surge, ineligible: wait"),
         pytest.param([state("n", FAILED)], False, ([], ["failed"]), id="failed: delete"),
         pytest.param([state("n", SUCCEEDED)], False, ([], ["succeeded"]), id="succeeded: delete"),

@@ -91,3 +91,9 @@ def test_status_is_written_if_a_count_revision_or_generation_changed():
     assert needs_status_write(stored, replace(stored, observed_generation=4))
     assert needs_status_write(stored, replace(stored, ready_replicas=1))
     assert needs_status_write(stored, replace(stored, update_revision="web-2"))
+
+
+def test_pods_without_an_ordinal_do_not_count():
+    pods = [pod("other", "web-new"), pod("web-0", "web-new"), pod("web-x", "web-new"), pod("web-1", "web-new")]
+    status = stateful_set_status(web(2), pods, REVISIONS, 0, NOW)
+    assert (status.replicas, status.ready_replicas, status.updated_replicas) == (2, 2, 2)

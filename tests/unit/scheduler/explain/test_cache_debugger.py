@@ -64,3 +64,24 @@ async def test_dump_is_consistent_with_its_start(cluster, scheduling):
         assert held.queue_document(held.queued())["inFlight"] == in_flight
         assert [name for name, _ in held.queued()] == ["unschedulable"]
         assert list(CacheDump(scheduler.cache, scheduler.queue).nodes()) != nodes
+
+
+async def test_dump_names_assumed_pods(cluster, scheduling):
+    cluster.node("n")
+    dumps = []
+    async with scheduling() as scheduler:
+        cluster.pod("bound")
+        await asyncio.sleep(0.5)
+        cluster.server.transport.on_send = lambda request: (
+            dumps.append(CacheDump(scheduler.cache, scheduler.queue)) if request.path.endswith("/binding") else None
+        )
+        cluster.pod("assumed")
+        await asyncio.sleep(0.5)
+    (dump,) = dumps
+    (node,) = dump.nodes()
+    assert {pod["name"]: pod["assumed"] for pod in node["pods"]} == {"default/bound": False, "default/assumed": True}
+    lines = [line for line in dump.lines() if line.startswith("  pod ")]
+    assert {line.split()[1]: line.endswith(" assumed") for line in lines} == {
+        "default/bound": False,
+        "default/assumed": True,
+    }
