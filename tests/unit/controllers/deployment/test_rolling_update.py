@@ -217,6 +217,7 @@ def test_no_replica_set_is_not_saturated():
         pytest.param(0, 3, 4, 10, -6, -3, -3, id="to 0: at most what is left"),
         pytest.param(20, 5, 0, 15, 10, 0, 0, id="an empty ReplicaSet has no share"),
         pytest.param(20, 5, 10, 15, 0, 0, 0, id="nothing to add"),
+        pytest.param(20, 5, 10, 15, 1, 0, 1, id="one to add"),
         pytest.param(20, 5, 10, 15, 10, 10, 0, id="nothing left"),
         pytest.param(9, 3, 4, None, 9, 0, 2, id="no annotation: status.replicas, 4 * 12 / 8"),
         pytest.param(9, 3, 4, 0, 9, 0, 2, id="annotation 0: status.replicas"),

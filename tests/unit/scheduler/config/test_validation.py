@@ -284,6 +284,7 @@ def test_validate_configuration(config: dict[str, Any], errors: list[str]) -> No
             id="candidate nodes",
         ),
         pytest.param("DynamicResources", {"bindingTimeout": "100ms"}, ["bindingTimeout"], id="binding timeout"),
+        pytest.param("DynamicResources", {"bindingTimeout": "1s"}, [], id="least binding timeout"),
         pytest.param("DynamicResources", {"filterTimeout": "-1s"}, ["filterTimeout"], id="filter timeout"),
         pytest.param("DynamicResources", {"filterTimeout": "0s"}, [], id="no filter timeout"),
         pytest.param("PodTopologySpread", {"defaultingType": "None"}, ["defaultingType"], id="defaulting type"),

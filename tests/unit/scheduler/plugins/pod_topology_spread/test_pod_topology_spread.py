@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -528,3 +529,16 @@ def test_cached_domains_are_bounded(plugin_cluster, node, pod, monkeypatch):
         assert plugin.pre_filter(CycleState(), new, cluster.snapshot) == (None, None)
         assert len(plugin._domains) <= 3
         assert len(plugin._domains_over_all_nodes) <= 3
+
+
+def test_node_without_the_hostname_label_has_no_score_for_its_host(plugin_cluster, node, pod):
+    """System defaults: hosts with maxSkew 3, zones with 5. Four candidates, and no zones."""
+    bare = node("d")
+    metadata = msgspec.structs.replace(bare.metadata, labels={})
+    nodes = [node("a"), node("b"), node("c"), msgspec.structs.replace(bare, metadata=metadata)]
+    cluster = plugin_cluster(nodes, [pod(f"web-{number}", name, labels=WEB) for number, name in enumerate("aad")])
+    service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": WEB}}
+    cluster.put("services", convert(Service, service))
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    # 2 * ln 6 + 2 for a, 2 for b and c; d lacks the label
+    assert spread_scores(plugin, cluster, PodInfo(pod("new", labels=WEB))) == ([6, 2, 2, 0], [0, 66, 66, 100])

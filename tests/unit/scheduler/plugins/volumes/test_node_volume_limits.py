@@ -281,3 +281,18 @@ def test_limits_of_many_drivers_are_cached_for_a_while(plugin_cluster, node, pod
     for driver in drivers:
         assert plugin._node_counts.limits(cluster.snapshot, driver).tolist() == [1]
         assert len(plugin._node_counts._limits) <= 2
+
+
+@pytest.mark.parametrize(
+    ("existing", "count"),
+    [
+        pytest.param([], 0, id="no pods"),
+        pytest.param([["a1"], ["a2", "b1"]], 3, id="claims"),
+        pytest.param([["a1", "empty"]], 1, id="a volume that is not attached"),
+        pytest.param([["a1"], ["ebs:vol-1"]], -1, id="an in-tree volume"),
+    ],
+)
+def test_upper_bound_of_the_volumes_of_a_node(existing, count, plugin_cluster, node, pod):
+    pods = [pod(f"p{number}", "n", volumes=[use_of(name) for name in names]) for number, names in enumerate(existing)]
+    cluster = plugin_cluster([node("n")], pods)
+    assert node_volume_limits._count_claims(cluster.snapshot.node_infos[0]) == count
