@@ -7,10 +7,11 @@ import bisect
 import logging
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from kubeloop.devcluster.api.request import PendingResponse, Request, Response
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import Resource
@@ -29,7 +30,22 @@ class RecordedCluster:
         self.store = self.server.store
         self.story: list[str] = []
         self.violations: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._revisions: list[tuple[float, int]] = []
+
+    def perform(self, *requests: Request) -> None:
+        """Send requests of a user, one after the other; one that has to wait delays those that follow."""
+        for number, request in enumerate(requests, start=1):
+            response = self.server.respond(request)
+            if not isinstance(response, Response):
+                task = asyncio.ensure_future(self._complete(response, requests[number:]))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                return
+
+    async def _complete(self, response: PendingResponse, rest: Sequence[Request]) -> None:
+        await response()
+        self.perform(*rest)
 
     def tell(self, line: str) -> None:
         self.story.append(f"{asyncio.get_running_loop().time():9.3f} s  {line}")

@@ -441,7 +441,7 @@ class _Simulation(FaultRun):
         if method == "DELETE":
             body = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
         headers = {"content-type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
-        self._recorded.server.respond(Request.of(method, path, headers, msgspec.json.encode(body)))
+        self._recorded.perform(Request.of(method, path, headers, msgspec.json.encode(body)))
 
 
 def _problems(checks: Iterable[Check], cluster: FaultCluster) -> list[str]:

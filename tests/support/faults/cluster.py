@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -24,7 +25,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.process.development_cluster.cluster_assembly import running_cluster
 from kubeloop.testing.faults.cluster import RecordedCluster
-from support.apiserver.api_requests import InProcessApi
+from support.apiserver.api_requests import InProcessApi, request
 from support.faults import objects
 from support.faults.objects import JSON, NAMESPACE
 
@@ -124,12 +125,11 @@ class Cluster(RecordedCluster):
             options["gracePeriodSeconds"] = grace
         if self.get(resource, name, namespace) is not None:
             path = resource.path(namespace=namespace if resource.namespaced else "", name=name)
-            self.user.succeed("DELETE", path, options)
+            self.perform(request("DELETE", path, options))
 
     def replace(self, resource: Resource[Any], obj: JSON) -> None:
         """Delete an object at once, and create one of the same name with another UID, without an owner or a node."""
         namespace = obj["metadata"].get("namespace", "")
-        self.remove(resource, obj)
         kept = {
             key: value
             for key, value in obj["metadata"].items()
@@ -143,16 +143,21 @@ class Cluster(RecordedCluster):
         body = {key: value for key, value in obj.items() if key != "status"} | {"metadata": kept}
         if "spec" in obj:
             body["spec"] = spec
-        self.user("POST", resource.path(namespace=namespace), body)
+        self.perform(*self._removal(resource, obj), request("POST", resource.path(namespace=namespace), body))
         self.replaced.add(objects.name_of(obj))
 
     def remove(self, resource: Resource[Any], obj: JSON) -> None:
         """Delete an object at once: without grace period and finalizers."""
-        path = resource.path(namespace=obj["metadata"].get("namespace", ""), name=objects.name_of(obj))
-        if obj["metadata"].get("finalizers"):
-            self.user("PATCH", path, {"metadata": {"finalizers": None}})
-        self.user("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        self.perform(*self._removal(resource, obj))
+
+    def _removal(self, resource: Resource[Any], obj: JSON) -> list[Request]:
+        """Return the requests that delete an object at once, and note its controller."""
         self.owners_of_removed.add(objects.controller_of(obj).get("uid", ""))
+        path = resource.path(namespace=obj["metadata"].get("namespace", ""), name=objects.name_of(obj))
+        deletion = request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        if obj["metadata"].get("finalizers"):
+            return [request("PATCH", path, {"metadata": {"finalizers": None}}), deletion]
+        return [deletion]
 
 
 RESOURCES = {resource.plural: resource for resource in BY_GROUP_RESOURCE.values()}
