@@ -16,7 +16,11 @@ DEPENDENT_KINDS: Final = frozenset(
 """Kinds of workloads that a user applies, and that have pods."""
 
 _METADATA: Final = ("labels", "annotations")
-_BOOKKEEPING: Final = ("kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision")
+_BOOKKEEPING: Final = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deployment.kubernetes.io/revision",
+    "deprecated.daemonset.template.generation",
+)
 _MAX_FIELDS: Final = 8
 _MAX_VALUE: Final = 40  # characters
 

@@ -75,7 +75,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         workload = workloads.pop((change.kind, change.namespace, change.name), None)
         if workload is not None:
             yield from _workload_lines(workload)
-    for workload in workloads.values():
+    for workload in filter(_is_worth_a_line, workloads.values()):
         yield f"  {_title(workload)}"
         yield from _workload_lines(workload)
     yield from _displaced_lines("preempts", plan.preempted)
@@ -86,7 +86,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  {_title(workload)}: pending before, and still"
         for pods in workload.pending:
             yield from _pending_lines(pods)
-    if not plan.changes and not plan.workloads:
+    if not plan.changes and not any(map(_is_worth_a_line, plan.workloads)):
         yield "  nothing changes"
     if use := _use(plan.resources):
         yield f"requested: {use} of {_node_count(plan)}"
@@ -103,6 +103,11 @@ def _change_line(change: ObjectChange) -> str:
     name = f"{change.namespace}/{change.name}" if change.namespace else change.name
     fields = f"    {', '.join(change.fields)}" if change.fields else ""
     return f"{_SIGNS[change.action]} {change.kind.lower()} {name}{fields}"
+
+
+def _is_worth_a_line(workload: WorkloadResult) -> bool:
+    """Return False for a workload that was applied again without an effect."""
+    return bool(workload.created or workload.deleted or workload.pending) or workload.rollout == "failed"
 
 
 def _workload_lines(workload: WorkloadResult) -> Iterator[str]:
