@@ -82,7 +82,7 @@ def mapped_test(test: str, seconds: float, line: int = 1, file: str = "controlle
     return MappedTest(test, seconds, {file: 1 << line})
 
 
-def test_tests_of_the_module_run_first_then_of_its_folder_then_fast_ones():
+def test_order_of_tests_is_module_then_folder_then_fast_ones():
     mirrored = "tests/unit/controllers/test_x.py"
     neighbour = "tests/unit/controllers/test_y.py"
     tests = [

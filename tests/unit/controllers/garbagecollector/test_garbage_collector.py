@@ -545,7 +545,7 @@ async def test_conflicts_are_retried_after_growing_pauses(conflicts, seconds, su
 
 
 @pytest.mark.parametrize("resource", [SECRETS, WIDGETS], ids=["built-in kind", "custom kind"])
-async def test_reference_to_a_deleted_owner_is_removed_and_the_others_stay(fake_apiserver, start_collector, resource):
+async def test_only_the_reference_to_a_deleted_owner_is_removed(fake_apiserver, start_collector, resource):
     await start_collector()
     gone, stays = (fake_apiserver.add(CONFIG_MAPS, name) for name in ("gone", "stays"))
     fake_apiserver.add(resource, "dependent", reference(gone), reference(stays))

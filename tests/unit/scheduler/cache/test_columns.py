@@ -104,8 +104,8 @@ def test_least_frequent_label_determines_the_candidates(plugin_cluster: Any, nod
     pods = [pod(f"p{number}", "a", labels=entry) for number, entry in enumerate(labels)]
     cluster = plugin_cluster([node("a")], pods)
     columns = cluster.snapshot.columns.pods
-    for wanted in ({"app": "web", "track": "beta"}, {"track": "beta", "app": "web"}):
-        selector = selector_from(convert(LabelSelector, {"matchLabels": wanted}))
+    for labels_of_one in ({"app": "web", "track": "beta"}, {"track": "beta", "app": "web"}):
+        selector = selector_from(convert(LabelSelector, {"matchLabels": labels_of_one}))
         (pod_class,) = columns.selection_candidates("default", selector)
         assert pod_class.labels["track"] == "beta"
     assert list(columns.selection_candidates("other", selector)) == []

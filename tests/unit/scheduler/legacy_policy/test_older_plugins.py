@@ -113,7 +113,7 @@ def test_selector_spread_leaves_other_pods_alone(plugin_cluster: Any, node: Any,
     ):
         state, info = CycleState(), PodInfo(incoming)
         plugin.pre_score(state, info, snapshot, snapshot.all_rows)
-        found = {node.name: plugin.score(state, info, node) for node in snapshot.node_infos}
-        assert [found["a"], found["b"]] == counts
+        scored = {node.name: plugin.score(state, info, node) for node in snapshot.node_infos}
+        assert [scored["a"], scored["b"]] == counts
         rows = np.array([snapshot.row_of["a"], snapshot.row_of["b"]])
         assert plugin.normalize_scores(state, info, snapshot, rows, np.array(counts)).tolist() == scores
