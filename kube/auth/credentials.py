@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kubeloop.kube.auth import kubeconfig as kubeconfig_reader
 from kubeloop.kube.auth.authorization_header import (
     Authorization,
     AuthorizedTransport,
@@ -66,6 +67,17 @@ def certificate_authority(kubeconfig: str | Sequence[str] | None = None, context
         return read_kubeconfig(existing, context).cluster.content("certificate-authority").decode("latin-1")
     path = SERVICE_ACCOUNT / "ca.crt"
     return path.read_text() if path.exists() else ""
+
+
+def context_names(kubeconfig: Sequence[str] = ()) -> list[str]:
+    """Return the contexts of the kubeconfig of connect(), none without one. Raises UserError."""
+    return kubeconfig_reader.context_names(_existing_files(_kubeconfig_paths(kubeconfig)))
+
+
+def runs_plugin(kubeconfig: Sequence[str] = (), context: str | None = None) -> bool:
+    """Return True if connect() runs a program for the credentials. Raises UserError."""
+    existing = _existing_files(_kubeconfig_paths(kubeconfig))
+    return bool(existing and read_kubeconfig(existing, context).user.values.keys() & _LIBRARY_CREDENTIALS)
 
 
 def connect_with_token(server_url: str, token: str) -> Transport:

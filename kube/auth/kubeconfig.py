@@ -98,6 +98,11 @@ def read_users(path: str) -> tuple[dict[str, KubeconfigEntry], str]:
     return users, "" if current is None else current.text("user")
 
 
+def context_names(paths: Sequence[str]) -> list[str]:
+    """Return the names of the contexts. Raises UserError."""
+    return [*_entries([(Path(path), _content(path)) for path in paths], "contexts", "context")]
+
+
 def _choices(plural: str, entries: Mapping[str, KubeconfigEntry]) -> str:
     return f"{plural} there: {', '.join(entries)}" if entries else f"it has no {plural}"
 

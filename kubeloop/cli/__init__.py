@@ -17,6 +17,7 @@ Commands; the module of one is imported when it runs
     explain/                   kubeloop explain
     nodes.py                   kubeloop nodes
     envtest.py                 kubeloop envtest
+    completion/                kubeloop completion
     kubeconfig.py              kubeloop kubeconfig
     manifests.py               kubeloop manifests
 

@@ -18,12 +18,19 @@ from kubeloop.process.process_files import default_process, describe_choice
 _TIMEOUT_SECONDS = 10.0
 
 
-def get_json(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Any:
+def get_json(
+    path: str,
+    query: Mapping[str, str],
+    *,
+    endpoint: str | None,
+    hint: str,
+    timeout_seconds: float = _TIMEOUT_SECONDS,
+) -> Any:
     """Return the JSON of a process' page. endpoint: its URL, by default that of default_process().
 
     Raises UserError: with `hint` if the process has no response to this query and no hint of its own.
     """
-    with _get(path, query, endpoint, hint) as response:
+    with _get(path, query, endpoint, hint, timeout_seconds) as response:
         return json.load(response)
 
 
@@ -41,12 +48,18 @@ def print_choice() -> None:
 
 
 @contextlib.contextmanager
-def _get(path: str, query: Mapping[str, str], endpoint: str | None, hint: str) -> Iterator[Any]:
+def _get(
+    path: str,
+    query: Mapping[str, str],
+    endpoint: str | None,
+    hint: str,
+    timeout_seconds: float = _TIMEOUT_SECONDS,
+) -> Iterator[Any]:
     server = (endpoint or default_process().endpoint).rstrip("/")
     try:
         # the endpoint is on this machine: ignore the proxy of the environment
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{server}{path}?{urllib.parse.urlencode(query)}", timeout=_TIMEOUT_SECONDS) as response:
+        with opener.open(f"{server}{path}?{urllib.parse.urlencode(query)}", timeout=timeout_seconds) as response:
             yield response
     except urllib.error.HTTPError as error:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
@@ -109,8 +110,6 @@ class HelpGroup(HelpCommand, click.Group):
         return super().resolve_command(ctx, args)
 
     def _raise_unknown(self, ctx: click.Context, name: str) -> NoReturn:
-        from difflib import get_close_matches
-
         hints = {word: f"use kubectl {word}" for word in _KUBECTL}
         for group in self.commands.values():
             commands = group.commands if isinstance(group, click.Group) else ()

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from kubeloop.cli.nodes import development_kubeconfig
 from kubeloop.cli.options.options import KubeconfigOptions
 from kubeloop.devcluster.storage.private_files import write_private_file
 from kubeloop.kube import yaml
@@ -32,6 +31,7 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import unreachable_error
+from kubeloop.process.process_files import development_kubeconfig
 from kubeloop.process.signals import run_until_interrupted
 
 _SIGNER = "kubernetes.io/kube-apiserver-client"

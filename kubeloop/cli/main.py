@@ -33,6 +33,7 @@ from kubeloop.cli.options.options import (
     ServerOptions,
     TraceOptions,
     UpOptions,
+    completer,
     with_options,
 )
 from kubeloop.cli.options.recording_options import PlanOptions, RecordOptions
@@ -186,7 +187,7 @@ def plan(options: PlanOptions) -> int:
 
 @commands.command(section=_READ)
 @with_options(TraceOptions)
-@click.argument("target", nargs=-1, metavar="[pod NAME | pod/NAME | KIND/NAME]")
+@click.argument("target", nargs=-1, metavar="[pod NAME | pod/NAME | KIND/NAME]", shell_complete=completer("targets"))
 def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
     """Show how long each phase of pod creation took.
 
@@ -200,7 +201,9 @@ def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
 
 @commands.command(section=_READ)
 @with_options(ExplainOptions, FeatureGateOptions)
-@click.argument("target", nargs=-1, required=True, metavar="pod NAME | pod/NAME | KIND/NAME")
+@click.argument(
+    "target", nargs=-1, required=True, metavar="pod NAME | pod/NAME | KIND/NAME", shell_complete=completer("targets")
+)
 def explain(options: ExplainOptions, gates: FeatureGateOptions, target: tuple[str, ...]) -> int:
     """Explain why a pod or a pod group (podgroup/NAME) is pending.
 
@@ -222,7 +225,7 @@ def nodes() -> None:
     """
 
 
-_NODE_NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
+_NODE_NAMES = click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completer("nodes"))
 _NODE_SELECTOR = click.option("-l", "--selector", default="", help="Label selector of the nodes.")
 _FAILURE_MODE = click.option(
     "--mode",
@@ -269,7 +272,7 @@ def nodes_list(names: tuple[str, ...], selector: str, **options: Any) -> int:
 
 @nodes.command("add")
 @with_options(NewNodes)
-@_NODE_NAMES
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @_node_options
 def nodes_add(new: NewNodes, names: tuple[str, ...], **options: Any) -> int:
     """Create simulated nodes and wait until they are ready."""
@@ -327,6 +330,28 @@ def manifests(options: ManifestsOptions) -> int:
         from kubeloop.cli.manifests import print_manifests
 
     return print_manifests(options)
+
+
+@commands.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.option("--line", default=None, hidden=True)
+def completion(shell: str, line: str | None) -> None:
+    """Print a script that completes commands, options and names in a shell.
+
+    Names of pods, owners, nodes, namespaces and contexts come from the running process, the cluster or the kubeconfig.
+
+    \b
+    bash, in ~/.bashrc:                     source <(kubeloop completion bash)
+    zsh, in ~/.zshrc after compinit:        source <(kubeloop completion zsh)
+    fish, in ~/.config/fish/config.fish:    kubeloop completion fish | source
+    """
+    from kubeloop.cli.completion.shells import SCRIPTS, candidates
+
+    if line is None:
+        click.echo(SCRIPTS[shell], nl=False)
+        return
+    for candidate in candidates(click.get_current_context().find_root().command, shell, line):
+        click.echo(candidate)
 
 
 @commands.command()

@@ -34,7 +34,7 @@ from kubeloop.kube.objects.resources import NODES
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import unreachable_error
 from kubeloop.process.development_cluster.node_options import node_capacity
-from kubeloop.process.process_files import current_kubeconfig, list_processes
+from kubeloop.process.process_files import development_kubeconfig
 from kubeloop.process.signals import run_until_interrupted
 from kubeloop.tracing.views.columns import fitting_columns, text_width
 
@@ -157,18 +157,6 @@ def _run_with_client(command: Callable[[Client], Awaitable[int]], kubeconfig: Pa
             await client.close()
 
     return run_until_interrupted(main(), interrupted=130)
-
-
-def development_kubeconfig(path: Path | None) -> tuple[str, ...]:
-    """Return --kubeconfig, the files of $KUBECONFIG, or that of the newest `kubeloop up`.
-
-    Never ~/.kube/config, which may belong to a real cluster. Raises UserError.
-    """
-    kubeconfig = current_kubeconfig(path)
-    kubeconfig = kubeconfig or next((process.kubeconfig for process in list_processes() if process.kubeconfig), ())
-    if not kubeconfig:
-        raise UserError("no kubeloop up runs on this machine", hint="start one, or set --kubeconfig")
-    return kubeconfig
 
 
 async def _check_server(client: Client, server: str) -> None:

@@ -134,6 +134,18 @@ def current_kubeconfig(option: Path | None = None) -> tuple[str, ...]:
     return tuple(os.path.abspath(os.path.expanduser(path)) for path in paths)
 
 
+def development_kubeconfig(path: Path | None) -> tuple[str, ...]:
+    """Return --kubeconfig, the files of $KUBECONFIG, or that of the newest `kubeloop up`.
+
+    Never ~/.kube/config, which may belong to a real cluster. Raises UserError.
+    """
+    kubeconfig = current_kubeconfig(path)
+    kubeconfig = kubeconfig or next((process.kubeconfig for process in list_processes() if process.kubeconfig), ())
+    if not kubeconfig:
+        raise UserError("no kubeloop up runs on this machine", hint="start one, or set --kubeconfig")
+    return kubeconfig
+
+
 def process_exists(pid: int) -> bool:
     """Return True if a process with this id exists, of any user."""
     try:

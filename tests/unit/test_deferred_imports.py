@@ -78,6 +78,8 @@ DEFERRED: dict[str, dict[str, float]] = {
     "kubeloop": {
         "click": 41.8,
         "kubeloop.cli.apiserver": 343.4,
+        "kubeloop.cli.completion.names": 57.0,
+        "kubeloop.cli.completion.shells": 6.0,
         "kubeloop.cli.envtest": 2.5,
         "kubeloop.cli.explain.cluster": 347.6,
         "kubeloop.cli.explain.explain": 45.7,

@@ -22,6 +22,7 @@ import msgspec
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.durations import duration_seconds, duration_text
 from kubeloop.process.control_plane.controller_table import CONTROLLERS, ControllerOption, controller_options
+from kubeloop.process.python_gc import importing
 
 if TYPE_CHECKING:
     from kubeloop.kube.feature_gates import FeatureGates
@@ -32,6 +33,22 @@ TraceUntil = Literal["bound", "ready"]
 FILE = click.Path(dir_okay=False, path_type=Path)
 OUTPUT = click.Path(path_type=Path)
 PORT = click.IntRange(0, 65535)
+
+
+Completer = Callable[[click.Context, click.Parameter, str], Any]
+"""What completes a value on the command line; see `shell_complete` of click."""
+
+
+def completer(names: str) -> Completer:
+    """Return the function of kubeloop.cli.completion.names with this name, which is imported when it is called."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> Any:
+        with importing():
+            from kubeloop.cli.completion import names as module
+
+        return getattr(module, names)(context, parameter, incomplete)
+
+    return complete
 
 
 class GroupedOption(click.Option):
@@ -263,7 +280,11 @@ KUBECONFIG = option(
     group="Cluster",
 )
 KUBE_CONTEXT = option(
-    "Context of the kubeconfig (default: its current one).", "--context", default=None, group="Cluster"
+    "Context of the kubeconfig (default: its current one).",
+    "--context",
+    default=None,
+    group="Cluster",
+    shell_complete=completer("contexts"),
 )
 _TRACE_TAIL_SAMPLING = option(
     "Rules for traces to export although OTEL_TRACES_SAMPLER rejected them: slower-than=2s,failed,preempted.",
@@ -678,7 +699,9 @@ class ObserveOptions(CommandOptions, group="Pods"):
 
     kubeconfig: Path | None = KUBECONFIG
     kube_context: str | None = KUBE_CONTEXT
-    namespace: str = option("Namespace to observe (default: all).", "-n", "--namespace", default="")
+    namespace: str = option(
+        "Namespace to observe (default: all).", "-n", "--namespace", default="", shell_complete=completer("namespaces")
+    )
     all_namespaces: bool = option(
         "Observe all namespaces, which is the default.",
         "-A",
@@ -716,6 +739,7 @@ class TraceOptions(CommandOptions, group="Output"):
         "-n",
         "--namespace",
         default=None,
+        shell_complete=completer("namespaces"),
         group="Source",
     )
     watch: bool = option(
@@ -753,6 +777,7 @@ class ExplainOptions(CommandOptions, group="Output"):
         "-n",
         "--namespace",
         default=None,
+        shell_complete=completer("namespaces"),
         group="Cluster",
     )
     with_scores: bool = option(

@@ -16,6 +16,7 @@ from kubeloop.cli.options.options import (
     CommandOptions,
     LogFormat,
     Verbosity,
+    completer,
     option,
 )
 
@@ -25,7 +26,9 @@ class RecordOptions(CommandOptions, group="Recording"):
 
     kubeconfig: Path | None = KUBECONFIG
     kube_context: str | None = KUBE_CONTEXT
-    namespace: str = option("Namespace to record (default: all).", "-n", "--namespace", default="")
+    namespace: str = option(
+        "Namespace to record (default: all).", "-n", "--namespace", default="", shell_complete=completer("namespaces")
+    )
     once: bool = option("Record the present state and exit, without the changes.", default=False, is_flag=True)
     append: bool = option("Continue an existing recording of the cluster.", default=False, is_flag=True)
     anonymize: Path | None = option(
@@ -66,15 +69,32 @@ class PlanOptions(CommandOptions, group="Changes"):
         group="Cluster",
     )
     namespace: str = option(
-        "Namespace of manifests without one (default: 'default'), and of --scale.", "-n", "--namespace", default=""
+        "Namespace of manifests without one (default: 'default'), and of --scale.",
+        "-n",
+        "--namespace",
+        default="",
+        shell_complete=completer("namespaces"),
     )
-    drain: tuple[str, ...] = option("Node to drain. Can be repeated.", default=(), multiple=True, metavar="NODE")
-    cordon: tuple[str, ...] = option("Node to cordon. Can be repeated.", default=(), multiple=True, metavar="NODE")
+    drain: tuple[str, ...] = option(
+        "Node to drain. Can be repeated.", default=(), multiple=True, metavar="NODE", shell_complete=completer("nodes")
+    )
+    cordon: tuple[str, ...] = option(
+        "Node to cordon. Can be repeated.",
+        default=(),
+        multiple=True,
+        metavar="NODE",
+        shell_complete=completer("nodes"),
+    )
     delete_nodes: tuple[str, ...] = option(
         "Label selector, or name, of nodes to delete. Can be repeated.", default=(), multiple=True, metavar="SELECTOR"
     )
     add_nodes: int = option("Number of nodes to add, like that of --like.", default=0, type=click.IntRange(min=0))
-    like: str = option("Node whose labels, taints and resources new nodes have.", default="", metavar="NODE")
+    like: str = option(
+        "Node whose labels, taints and resources new nodes have.",
+        default="",
+        metavar="NODE",
+        shell_complete=completer("nodes"),
+    )
     scale: tuple[str, ...] = option(
         "Replicas of a workload, such as deploy/web=50. Can be repeated.",
         default=(),
@@ -82,7 +102,10 @@ class PlanOptions(CommandOptions, group="Changes"):
         metavar="KIND/NAME=N",
     )
     fit: str = option(
-        "Node: add the fewest nodes like this one with which nothing is pending.", default="", metavar="NODE"
+        "Node: add the fewest nodes like this one with which nothing is pending.",
+        default="",
+        metavar="NODE",
+        shell_complete=completer("nodes"),
     )
     scheduler_config: Path | None = option(
         "File with a KubeSchedulerConfiguration (default: kube-scheduler's).", default=None, type=FILE

@@ -3,6 +3,7 @@
 /debug/traces          one trace: ?pod= | ?owner=statefulset/db (its slowest pod) | ?key= | ?trace= | the slowest of all
 /debug/traces/linked   the trace ?trace= of a pod group or reconcile; null if it is not stored
 /debug/traces/lines    one line per pod, those that changed since ?cursor=; filtered by ?namespace= and ?owner=
+/debug/traces/names    names that start with ?prefix=, of pods, namespaces or owners (?kind=), filtered by ?namespace=
 /debug/traces/stream   all traces of ?pod= | ?owner= | ?namespace=, and the traces of their causes
 /traces                the web page and its files
 """
@@ -19,10 +20,17 @@ from kubeloop.kube.objects.api_types import Deployment, Pod
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.integers import parse_integer
 from kubeloop.process.endpoint.server import EndpointServer, RawResponse
-from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve, resolve_owner
+from kubeloop.process.endpoint.trace_targets import (
+    NAMES_PATH,
+    TRACES_PAGE_PATH,
+    TRACES_PATH,
+    causes_of,
+    resolve,
+    resolve_owner,
+)
 from kubeloop.tracing.observation.clock_skew import API_SERVER, ClockSkew
 from kubeloop.tracing.provider import Tracing
-from kubeloop.tracing.spans.owners import owner_text
+from kubeloop.tracing.spans.owners import owner_text, plural_kind
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.browser_page import served_files, served_paths
@@ -30,6 +38,7 @@ from kubeloop.tracing.views.pod_feed import MAX_LINES, PodFeed
 from kubeloop.tracing.views.pod_lines import pod_span
 
 _HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
+MAX_NAMES = 1_000  # in a response; a shell shows fewer
 
 
 def add_trace_pages(
@@ -44,6 +53,7 @@ def add_trace_pages(
     endpoint.add_page(TRACES_PATH, pages.trace)
     endpoint.add_page(f"{TRACES_PATH}/linked", pages.linked)
     endpoint.add_page(f"{TRACES_PATH}/lines", pages.lines)
+    endpoint.add_page(NAMES_PATH, pages.names)
     endpoint.add_page(f"{TRACES_PATH}/stream", pages.stream)
     for path in served_paths(TRACES_PAGE_PATH):
         endpoint.add_page(path, functools.partial(_file, path))
@@ -132,6 +142,19 @@ class TracePages:
         response.clock_skew = self._certain_skew()
         return response
 
+    async def names(self, query: Mapping[str, str]) -> list[str]:
+        """Return names for the completion of command lines, at most MAX_NAMES."""
+        namespace, kind, prefix = (query.get(parameter, "") for parameter in ("namespace", "kind", "prefix"))
+        if kind == "namespace":
+            names = {("", pod_namespace) for pod_namespace, _ in self._pod_names() | self._owners()}
+        elif kind == "pod":
+            names = self._pod_names()
+        else:
+            parts = ((owner_namespace, *owner.split("/", 1)) for owner_namespace, owner in self._owners())
+            names = {(place, name) for place, owner, name in parts if kind in (owner, plural_kind(owner))}
+        selected = {name for place, name in names if namespace in ("", place) and name.startswith(prefix)}
+        return sorted(selected)[:MAX_NAMES]
+
     async def stream(self, query: Mapping[str, str]) -> AsyncGenerator[Any, None]:
         """Return a generator of trace documents. Raises UserError as trace() does, before the first document."""
         await self._tracing.flush()
@@ -179,9 +202,7 @@ class TracePages:
 
     def _pod_trace(self, namespace: str, name: str) -> dict[str, Any]:
         """Return the trace of a pod; without a namespace, in the one that resolve() selects."""
-        existing = {(record.namespace, record.name) for record in self._memory.records()}
-        existing |= {(pod.metadata.namespace, pod.metadata.name) for pod in self._pods.values()}
-        namespace = resolve("pod", name, namespace, existing)
+        namespace = resolve("pod", name, namespace, self._pod_names())
         document = self._memory.find_pod_trace(namespace, name)
         pod = self._pods.get(f"{namespace}/{name}")
         if document is None and pod is not None:
@@ -195,14 +216,23 @@ class TracePages:
     def _owner(self, namespace: str, owner: str) -> tuple[str, str]:
         """Return namespace and name of an owner; see resolve_owner(). Raises UserError if neither cluster nor traces
         have it."""
-        existing = {(record.namespace, name) for record in self._memory.records() for name in record.owners}
+        kind, _, name = owner.partition("/")
+        return resolve_owner(kind, name, namespace, self._owners())
+
+    def _pod_names(self) -> set[tuple[str, str]]:
+        """Return (namespace, name) of the pods of the cluster and the traces."""
+        names = {(record.namespace, record.name) for record in self._memory.records()}
+        return names | {(pod.metadata.namespace, pod.metadata.name) for pod in self._pods.values()}
+
+    def _owners(self) -> set[tuple[str, str]]:
+        """Return (namespace, owner as text) of the owners of traced pods, and of Deployments."""
+        owners = {(record.namespace, name) for record in self._memory.records() for name in record.owners}
         if self._deployments is not None:
-            existing |= {
+            owners |= {
                 (deployment.metadata.namespace, owner_text("Deployment", deployment.metadata.name))
                 for deployment in self._deployments.values()
             }
-        kind, _, name = owner.partition("/")
-        return resolve_owner(kind, name, namespace, existing)
+        return owners
 
 
 def _file(path: str, _query: Mapping[str, str]) -> RawResponse:

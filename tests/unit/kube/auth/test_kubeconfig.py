@@ -7,7 +7,7 @@ import os
 import pytest
 import yaml
 
-from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.auth.credentials import connect, context_names, runs_plugin
 from kubeloop.kube.auth.kubeconfig import read_kubeconfig
 from kubeloop.kube.user_error import UserError
 from support.apiserver.kubeconfig_server import fetch_version, require_token
@@ -129,3 +129,19 @@ def test_context_without_user_has_empty_user(kubeconfig, tmp_path):
     path.write_text("{current-context: a, clusters: [{name: c}], contexts: [{name: a, context: {cluster: c}}]}")
     config = read_kubeconfig([str(path)], None)
     assert (config.context, config.user.values) == ("a", {})
+
+
+def test_context_names_are_those_of_all_files(tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("contexts: [{name: b, context: {}}, {name: a, context: {}}]")
+    second.write_text("contexts: [{name: c, context: {}}, {name: a, context: {}}]")
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{second}:{tmp_path / 'none'}")
+    assert context_names() == ["b", "a", "c"]
+    assert context_names([str(second)]) == ["c", "a"]
+    assert context_names([str(tmp_path / "none")]) == []
+
+
+def test_runs_plugin_is_true_for_exec_credentials(kubeconfig, plugin, tmp_path):
+    assert runs_plugin([kubeconfig("http://127.0.0.1:1", plugin("t"))])
+    assert not runs_plugin([kubeconfig("http://127.0.0.1:1", {"token": "t"})])
+    assert not runs_plugin([str(tmp_path / "none")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -16,7 +15,6 @@ from kubeloop.cli.nodes import (
     _print_table,
     _taint,
     _template,
-    development_kubeconfig,
     fail,
 )
 from kubeloop.cli.options.options import NewNodes
@@ -88,19 +86,6 @@ def test_template_validates_labels_and_capacity():
     for wrong in ({"labels": ("a",)}, {"labels": ("=b",)}, {"cpu": "0"}, {"memory": "much"}):
         with pytest.raises(UserError):
             _template(NewNodes(**wrong))
-
-
-def test_default_kubeconfig_is_never_the_users_own(tmp_path, monkeypatch):
-    (tmp_path / ".kube").mkdir()
-    (tmp_path / ".kube" / "config").write_text("of a real cluster")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    with pytest.raises(UserError, match="no kubeloop up runs"):
-        development_kubeconfig(None)
-    monkeypatch.setenv("KUBECONFIG", "named")
-    assert development_kubeconfig(None) == (os.path.abspath("named"),)
-    assert development_kubeconfig(tmp_path / "given:2") == (str(tmp_path / "given:2"),)
 
 
 def test_nodes_command_rejects_a_real_cluster(tmp_path):

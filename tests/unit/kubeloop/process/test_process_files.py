@@ -11,6 +11,7 @@ from kubeloop.process.process_files import (
     current_kubeconfig,
     default_process,
     describe_choice,
+    development_kubeconfig,
     list_processes,
     process_file,
     runtime_directory,
@@ -122,3 +123,14 @@ def test_option_kubeconfig_is_one_path_and_the_variable_a_list(monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "/a::/b")
     assert current_kubeconfig() == ("/a", "/b")
     assert current_kubeconfig(Path("/a:/b")) == ("/a:/b",)
+
+
+def test_development_kubeconfig_is_never_the_users_own(tmp_path, monkeypatch):
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("of a real cluster")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UserError, match="no kubeloop up runs"):
+        development_kubeconfig(None)
+    monkeypatch.setenv("KUBECONFIG", "named")
+    assert development_kubeconfig(None) == (os.path.abspath("named"),)
+    assert development_kubeconfig(tmp_path / "given:2") == (str(tmp_path / "given:2"),)

@@ -70,6 +70,28 @@ async def test_missing_traces_have_error_and_hint(query, problem, hint):
     assert hint in body["hint"]
 
 
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("kind=pod", ["old", "web-5f-1", "web-5f-2"]),
+        ("kind=pod&prefix=web", ["web-5f-1", "web-5f-2"]),
+        ("kind=pod&namespace=other", []),
+        ("kind=deployment&prefix=w&namespace=shop", ["web"]),
+        ("kind=deployments", ["web"]),
+        ("kind=statefulset", []),
+        ("kind=namespace&prefix=s", ["shop"]),
+        ("kind=namespace&prefix=x", []),
+    ],
+)
+async def test_names_page_returns_names_with_the_prefix(query: str, names: list[str]):
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+    pods.pending("web-5f-2")
+    pods.untraced("old")
+    async with pods.running() as url, aiohttp.request("GET", f"{url}/debug/traces/names?{query}") as response:
+        assert await response.json() == names
+
+
 async def test_error_of_an_unsampled_pod_states_that():
     pods = TracedPods()
     pods.traceparents["web-5f-1"] = f"00-{'1' * 32}-{'2' * 16}-00"
