@@ -68,7 +68,10 @@ def _load(name: str) -> ControllerFactory:
     directory = os.getcwd()
     if ":" in name and directory not in sys.path:
         sys.path.append(directory)
-    return _checked(load_object(name, ENTRY_POINT_GROUP, "controller", CONTROLLERS))
+    try:
+        return _checked(load_object(name, ENTRY_POINT_GROUP, "controller", CONTROLLERS))
+    except UserError as error:
+        raise UserError(f"--controllers: {error}", hint=error.hint) from None
 
 
 def _checked(factory: ControllerFactory) -> ControllerFactory:
