@@ -236,23 +236,18 @@ class _Replay:
             self._refused.setdefault(error.reason or str(error.code), []).append(f"{subject}: {error}")
 
     async def _evict(self, client: Client, store: ObjectStore, action: UserAction) -> None:
-        """Evict a pod of the workload from the node, or from another one."""
-        candidates = [
-            pod
+        """Evict a pod of the workload from the node, if it has one there."""
+        names = [
+            pod["metadata"]["name"]
             for pod in store.list(PODS, action.namespace)
-            if "deletionTimestamp" not in pod["metadata"]
-            and pod["spec"].get("nodeName")
+            if pod["spec"].get("nodeName") == action.node
+            and "deletionTimestamp" not in pod["metadata"]
             and self._workload_of(pod) == action.workload
         ]
-        candidates.sort(key=lambda pod: (pod["spec"]["nodeName"] != action.node, pod["metadata"]["name"]))
-        if candidates and candidates[0]["spec"]["nodeName"] == action.node:
-            pod_name = candidates[0]["metadata"]["name"]
-            eviction: JSON = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": pod_name, "namespace": action.namespace},
-            }
-            await client.create_raw(PODS, eviction, action.namespace, name=pod_name, subresource="eviction")
+        if names:
+            metadata = {"name": min(names), "namespace": action.namespace}
+            eviction: JSON = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+            await client.create_raw(PODS, eviction, action.namespace, name=min(names), subresource="eviction")
 
     def _findings(self) -> list[Finding]:
         return [
