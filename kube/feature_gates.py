@@ -3,8 +3,8 @@
 `GATES`, read from feature_gates.json, holds every gate that the binaries of Kubernetes v1.36 know, so that the same
 --feature-gates works for all components. A gate is in one of three groups:
 
-- `obeyed`: both settings do what they do in Kubernetes. The controllers, the scheduler, the garbage collector and the
-  development API server read these with FeatureGates.enabled(). --help-all lists these only.
+- `obeyed`: both settings do what they do in Kubernetes. The controllers, the scheduler and the development API server
+  read these with FeatureGates.enabled(). --help-all lists these only, and of these those of the parts of a command.
 - `refused`: it would switch on something that kubeloop does not have. That is an error; AllAlpha and AllBeta leave the
   gate at its default, with a warning.
 - All others: gates of parts that kubeloop does not have (kubelet, kube-proxy, other controllers, internals of client-go
@@ -19,7 +19,7 @@ Imports msgspec and `user_error` only.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +28,7 @@ import msgspec
 from kubeloop.kube.user_error import UserError
 
 Stage = Literal["ALPHA", "BETA", "GA", "DEPRECATED"]
+Part = Literal["apiserver", "controllers", "scheduler"]
 _COMPONENT = "kube"
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -37,15 +38,15 @@ _ALL_OF_STAGE: dict[str, Stage] = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
 class Gate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A gate as of v1.36.
 
-    locked: cannot be set to anything but its default. depends: gates that must be on when this one is. obeyed: both
-    settings do what they do in Kubernetes. refused: the reason why it cannot be switched on.
+    locked: cannot be set to anything but its default. depends: gates that must be on when this one is. obeyed: parts in
+    which both settings do what they do in Kubernetes. refused: the reason why it cannot be switched on.
     """
 
     default: bool
     stage: Stage
     locked: bool = False
     depends: tuple[str, ...] = ()
-    obeyed: bool = False
+    obeyed: tuple[Part, ...] = ()
     refused: str = ""
 
 
@@ -186,12 +187,12 @@ def _text(value: bool) -> str:
     return "true" if value else "false"
 
 
-def known_features() -> list[str]:
-    """Return a line, in kube-scheduler's format, per gate that --help-all lists: obeyed ones, AllAlpha and AllBeta."""
+def known_features(parts: Collection[Part]) -> list[str]:
+    """Return a line, in kube-scheduler's format, per gate that these parts obey, and for AllAlpha and AllBeta."""
     return [
         f"{_COMPONENT}:{name}=true|false ({gate.stage} - default={_text(gate.default)})"
         for name, gate in sorted(GATES.items())
-        if gate.obeyed or name in _ALL_OF_STAGE
+        if name in _ALL_OF_STAGE or not set(parts).isdisjoint(gate.obeyed)
     ]
 
 

@@ -20,6 +20,7 @@ from kubeloop.cli.options.options import (
     DevClusterOptions,
     DisplayOptions,
     ElectionOptions,
+    ExplainGateOptions,
     ExplainOptions,
     FeatureGateOptions,
     KubeconfigOptions,
@@ -30,6 +31,7 @@ from kubeloop.cli.options.options import (
     ProcessOptions,
     RunOptions,
     ServeOptions,
+    ServerGateOptions,
     ServerOptions,
     TraceOptions,
     UpOptions,
@@ -76,8 +78,8 @@ def up(
 
 
 @commands.command(section=_CLUSTER)
-@with_options(DevClusterOptions, ServeOptions, ClusterGateOptions)
-def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: ClusterGateOptions) -> int:
+@with_options(DevClusterOptions, ServeOptions, ServerGateOptions)
+def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: ServerGateOptions) -> int:
     """Start an API server with simulated nodes only."""
     with importing():
         from kubeloop.cli.apiserver import serve
@@ -200,11 +202,11 @@ def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
 
 
 @commands.command(section=_READ)
-@with_options(ExplainOptions, FeatureGateOptions)
+@with_options(ExplainOptions, ExplainGateOptions)
 @click.argument(
     "target", nargs=-1, required=True, metavar="pod NAME | pod/NAME | KIND/NAME", shell_complete=completer("targets")
 )
-def explain(options: ExplainOptions, gates: FeatureGateOptions, target: tuple[str, ...]) -> int:
+def explain(options: ExplainOptions, gates: ExplainGateOptions, target: tuple[str, ...]) -> int:
     """Explain why a pod or a pod group (podgroup/NAME) is pending.
 
     Of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME), the first pending pod is explained.

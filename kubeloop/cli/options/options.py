@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
@@ -25,7 +25,7 @@ from kubeloop.process.control_plane.controller_table import CONTROLLERS, Control
 from kubeloop.process.python_gc import importing
 
 if TYPE_CHECKING:
-    from kubeloop.kube.feature_gates import FeatureGates
+    from kubeloop.kube.feature_gates import FeatureGates, Part
 
 LogFormat = Literal["text", "json"]
 Verbosity = Literal["error", "warning", "info", "debug"]
@@ -200,25 +200,34 @@ def _click_options(group: type[CommandOptions]) -> list[GroupedOption]:
 
 
 class _FeatureGatesOption(GroupedOption):
-    """Lists the gates."""
+    """Lists the gates that the parts of a command obey."""
+
+    def __init__(self, *arguments: Any, parts: Sequence[Part], **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self._parts = parts
 
     def details(self) -> str:
         from kubeloop.kube.feature_gates import known_features
 
-        return "\n\n\b\n" + "\n".join(known_features())
+        return "\n\n\b\n" + "\n".join(known_features(self._parts))
+
+
+def _feature_gates(*parts: Part) -> Any:
+    return option(
+        "Comma-separated list of NAME=true|false pairs that set feature gates. May be repeated.",
+        default=(),
+        common=False,
+        option_class=_FeatureGatesOption,
+        multiple=True,
+        metavar="NAME=BOOL,...",
+        parts=parts,
+    )
 
 
 class FeatureGateOptions(CommandOptions, group="Feature gates"):
     """Feature gates of a process, as texts "NAME=true,NAME=false"."""
 
-    feature_gates: tuple[str, ...] = option(
-        "Comma-separated list of NAME=true|false pairs that set feature gates. May be repeated.",
-        default=(),
-        option_class=_FeatureGatesOption,
-        multiple=True,
-        metavar="NAME=BOOL,...",
-        common=False,
-    )
+    feature_gates: tuple[str, ...] = _feature_gates("controllers", "scheduler")
 
     def parsed(self) -> FeatureGates:
         """Return the feature gates. Raises UserError."""
@@ -233,9 +242,16 @@ class FeatureGateOptions(CommandOptions, group="Feature gates"):
             raise UserError(f"--feature-gates: {error}", hint=error.hint) from None
 
 
+class ExplainGateOptions(FeatureGateOptions):
+    """Feature gates of the scheduler."""
+
+    feature_gates: tuple[str, ...] = _feature_gates("scheduler")
+
+
 class ClusterGateOptions(FeatureGateOptions):
     """Feature gates of a development cluster."""
 
+    feature_gates: tuple[str, ...] = _feature_gates("apiserver", "controllers", "scheduler")
     gang_scheduling: bool = option(
         "Enable gang scheduling: the kinds Workload and PodGroup, and all feature gates for them"
         " (docs/feature-gates.md). --feature-gates takes precedence.",
@@ -249,6 +265,12 @@ class ClusterGateOptions(FeatureGateOptions):
 
         texts = (gang_scheduling_text(),) if self.gang_scheduling else ()
         return self._parsed(*texts, *self.feature_gates)
+
+
+class ServerGateOptions(ClusterGateOptions):
+    """Feature gates of the development API server."""
+
+    feature_gates: tuple[str, ...] = _feature_gates("apiserver")
 
 
 LOG_FORMAT = option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from kubeloop.kube.feature_gates import (
     DEFAULT_FEATURE_GATES,
     GATES,
     FeatureGates,
+    Part,
     known_features,
 )
 from kubeloop.kube.user_error import UserError
@@ -123,11 +125,32 @@ def test_gates_are_in_alphabetical_order():
 
 
 def test_help_lists_only_gates_with_an_effect():
-    lines = known_features()
+    lines = known_features(("apiserver", "controllers", "scheduler"))
     assert "kube:PodDeletionCost=true|false (BETA - default=true)" in lines
     assert "kube:AllAlpha=true|false (ALPHA - default=false)" in lines
     assert not any("SidecarContainers" in line or "MemoryQoS" in line for line in lines)
-    assert len(lines) == 2 + sum(gate.obeyed for gate in GATES.values())
+    assert len(lines) == 2 + sum(bool(gate.obeyed) for gate in GATES.values())
+
+
+def quoted_in(*places: str) -> set[str]:
+    """Return the words in quotes in the sources of these files and folders."""
+    root = Path(__file__).parents[3]
+    files = (
+        file for place in places for file in ((root / place).rglob("*.py") if "." not in place else [root / place])
+    )
+    return {word for file in files for word in re.findall(r'"(\w+)"', file.read_text())}
+
+
+def test_gates_are_listed_for_the_parts_that_read_them():
+    words: dict[Part, set[str]] = {
+        "apiserver": quoted_in("devcluster", "kube/objects/resources.py"),
+        "controllers": quoted_in("controllers", "kubeloop/process/control_plane/controller_table.py"),
+        "scheduler": quoted_in("scheduler"),
+    }
+    declared = {name: set(gate.obeyed) for name, gate in GATES.items() if gate.obeyed}
+    del declared["UnknownVersionInteroperabilityProxy"]  # without an effect on a single API server
+    assert declared == {name: {part for part, names in words.items() if name in names} for name in declared}
+    assert not any("OpenAPIEnums" in line for line in known_features(("controllers", "scheduler")))
 
 
 def test_documentation_lists_the_gates_that_have_an_effect():
