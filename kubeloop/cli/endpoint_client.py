@@ -36,7 +36,7 @@ def get_json(
 
 def stream_json_lines(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Iterator[Any]:
     """Yield the JSON value of each line of a long response as it arrives. Raises as get_json()."""
-    with _get(path, query, endpoint, hint) as response:
+    with _get(path, query, endpoint, hint, _TIMEOUT_SECONDS) as response:
         for line in response:
             yield json.loads(line)
 
@@ -48,13 +48,7 @@ def print_choice() -> None:
 
 
 @contextlib.contextmanager
-def _get(
-    path: str,
-    query: Mapping[str, str],
-    endpoint: str | None,
-    hint: str,
-    timeout_seconds: float = _TIMEOUT_SECONDS,
-) -> Iterator[Any]:
+def _get(path: str, query: Mapping[str, str], endpoint: str | None, hint: str, timeout_seconds: float) -> Iterator[Any]:
     server = (endpoint or default_process().endpoint).rstrip("/")
     try:
         # the endpoint is on this machine: ignore the proxy of the environment

@@ -341,6 +341,7 @@ def completion(shell: str, line: str | None) -> None:
     """Print a script that completes commands, options and names in a shell.
 
     Names of pods, owners, nodes, namespaces and contexts come from the running process, the cluster or the kubeconfig.
+    Credential plugins of a kubeconfig are not run for them.
 
     \b
     bash, in ~/.bashrc:                     source <(kubeloop completion bash)

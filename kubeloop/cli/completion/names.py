@@ -1,7 +1,7 @@
 """Names that complete arguments: of a running kubeloop process, of the cluster, or of a kubeconfig.
 
 Functions are those of click's `shell_complete`: context and parameter of the command, and the text to complete. They
-raise UserError, ApiError, ServerUnreachable, OSError and TimeoutError.
+raise UserError, ApiError, ServerUnreachable, MsgspecError, OSError and TimeoutError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from kubeloop.process.process_files import current_kubeconfig, development_kubec
 from kubeloop.process.python_gc import importing
 
 _TIMEOUT_SECONDS = 1.0  # the shell waits
-_NAMESPACE, _NODE = "namespace", "node"
 _TARGET_KINDS = ("pod", "deploy", "sts", "ds", "rs", "job", "cronjob", "podgroup")
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
@@ -36,12 +35,12 @@ def contexts(context: click.Context, _parameter: click.Parameter, incomplete: st
 
 def namespaces(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the namespaces of the process that a command queries, or of the cluster."""
-    return _names(context.params, _NAMESPACE, "", incomplete)
+    return _names(context.params, "namespace", "", incomplete)
 
 
 def nodes(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the nodes of the cluster."""
-    return _names(context.params, _NODE, "", incomplete)
+    return _names(context.params, "node", "", incomplete)
 
 
 def targets(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

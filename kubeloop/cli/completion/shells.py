@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 import click
+import msgspec
 from click.shell_completion import ShellComplete, split_arg_string
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable
@@ -85,7 +86,7 @@ def candidates(root: click.Command, shell: str, line: str) -> list[str]:
     incomplete = words.pop() if words and not line.endswith((" ", "\t")) else ""
     try:
         items = ShellComplete(root, {}, "kubeloop", "").get_completions(words[1:], incomplete)
-    except (UserError, ApiError, ServerUnreachable, OSError, TimeoutError):
+    except (UserError, ApiError, ServerUnreachable, msgspec.MsgspecError, OSError, TimeoutError):
         return []  # a message would be printed into the line that the user types
     if items and items[0].type != "plain":
         return [f":{items[0].type}"]

@@ -14,6 +14,7 @@ import yaml
 from click import Command, Context
 
 from kubeloop.cli.completion.names import contexts, namespaces, nodes, targets
+from kubeloop.cli.completion.shells import candidates
 from kubeloop.cli.main import commands
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.trace_targets import NAMES_PATH
@@ -146,6 +147,12 @@ def test_nodes_never_come_from_the_default_kubeconfig(server: Names, kubeconfig:
 def test_files_and_credential_plugins_complete_no_names(parameters: dict, server: Names, kubeconfig: Path):
     assert namespaces(explain(**{"kubeconfig": kubeconfig} | parameters), PARAMETER, "") == []
     assert server.requests == []
+
+
+def test_response_that_is_no_list_completes_nothing(server: Names, kubeconfig: Path):
+    server.names = (None,)  # type: ignore[assignment]
+    assert candidates(commands, "bash", f"kubeloop explain --kubeconfig {kubeconfig} pod/") == []
+    assert len(server.requests) == 1
 
 
 def test_kind_that_the_cluster_may_lack_completes_no_names(server: Names, kubeconfig: Path):
