@@ -30,7 +30,7 @@ from pod_load import create_nodes
 from scheduler_perf.figures import cpu_seconds, peak_memory_mib
 
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 
@@ -80,7 +80,7 @@ def _object(kind: str, name: str, spec: JSON, *, group: bool = False) -> JSON:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-async def create(client: Client, resource: Resource[Any], bodies: Iterable[JSON], namespace: str = "") -> None:
+async def create(client: ApiClient, resource: Resource[Any], bodies: Iterable[JSON], namespace: str = "") -> None:
     """Create objects, 32 at a time, in the given order."""
     remaining = iter(bodies)
 
@@ -93,7 +93,7 @@ async def create(client: Client, resource: Resource[Any], bodies: Iterable[JSON]
             workers.create_task(worker())
 
 
-async def wait_until_bound(client: Client, count: int) -> None:
+async def wait_until_bound(client: ApiClient, count: int) -> None:
     """Wait until this many pods are bound."""
     bound: set[str] = set()
     async with client.watch(PODS, NAMESPACE, resource_version="0") as events:
@@ -135,7 +135,7 @@ SIDES = {"kubeloop": kubeloop, "kube-scheduler": kube_scheduler}
 async def turn(side: str, options: argparse.Namespace, python: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, real_apiserver(Path(folder), SERVER_FLAGS) as server:
         transport = await connect(str(server.kubeconfig), None)
-        client = Client(transport, clock=SystemClock(), rng=random.Random(), user_agent="device_allocation")
+        client = ApiClient(transport, clock=SystemClock(), rng=random.Random(), user_agent="device_allocation")
         try:
             await create_nodes(client, options.nodes)
             await client.create(DEVICE_CLASSES, device_class())

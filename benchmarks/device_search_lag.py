@@ -30,7 +30,7 @@ from installed import environment
 from scheduler_perf.figures import LOOP_LAG, Distribution, Metrics, cpu_seconds
 
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEPLOYMENTS, DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 
@@ -91,12 +91,12 @@ def metrics(endpoint: str) -> Metrics:
         return Metrics.parse(response.read().decode())
 
 
-async def wait_until_bound(client: Client, name: str) -> None:
+async def wait_until_bound(client: ApiClient, name: str) -> None:
     while not (await client.get(PODS, name, NAMESPACE)).spec.node_name:
         await asyncio.sleep(0.1)
 
 
-async def scale(client: Client, pods: int) -> None:
+async def scale(client: ApiClient, pods: int) -> None:
     """Change the size of the Deployment every second, until cancelled."""
     while True:
         for replicas in (pods, 0):
@@ -109,7 +109,7 @@ async def measure(options: argparse.Namespace) -> None:
         folder = Path(temporary)
         with kubeloop_up(folder) as (endpoint, pid):
             transport = await connect(str(folder / "kubeconfig"), None)
-            client = Client(transport, clock=SystemClock(), rng=random.Random(), user_agent="device_search_lag")
+            client = ApiClient(transport, clock=SystemClock(), rng=random.Random(), user_agent="device_search_lag")
             try:
                 await client.create(DEVICE_CLASSES, _object("DeviceClass", "resource.k8s.io/v1", "gpu", {}))
                 await client.create(RESOURCE_CLAIMS, claim("first", 1), NAMESPACE)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import job_finished_condition
@@ -52,7 +52,7 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-async def create_nodes(client: Client, count: int) -> None:
+async def create_nodes(client: ApiClient, count: int) -> None:
     resources = {"cpu": "32", "memory": "128Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
     async def make(number: int) -> None:
@@ -137,7 +137,7 @@ def pod_status(phase: str, *, ready: bool) -> dict[str, Any]:
     return {"status": {"phase": phase, "conditions": conditions}}
 
 
-async def run_job_pods(client: Client, namespace: str, run: Run) -> None:
+async def run_job_pods(client: ApiClient, namespace: str, run: Run) -> None:
     """Act as the kubelets until cancelled: each bound pod becomes Running, then Succeeded."""
 
     async def worker() -> None:
@@ -151,12 +151,12 @@ async def run_job_pods(client: Client, namespace: str, run: Run) -> None:
             workers.create_task(worker())
 
 
-async def wait_for_finished_job(client: Client, name: str, namespace: str) -> None:
+async def wait_for_finished_job(client: ApiClient, name: str, namespace: str) -> None:
     while job_finished_condition(await client.get(JOBS, name, namespace)) is None:
         await asyncio.sleep(0.02)
 
 
-async def watch(client: Client, namespace: str, run: Run, cpu_seconds: Callable[[], float]) -> None:
+async def watch(client: ApiClient, namespace: str, run: Run, cpu_seconds: Callable[[], float]) -> None:
     """Watch until cancelled. kube-apiserver ends watches that are too slow, as on a busy machine in a burst of events;
     the watch then resumes where it ended."""
     step = max(1, run.expected // 20)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 
@@ -50,13 +50,13 @@ def microseconds(send: Callable[[int], Any]) -> float:
 async def measure(webhooks: int) -> list[float]:
     server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
     if webhooks:
-        server.respond(Request.of("POST", CONFIGURATIONS, {}, configuration(webhooks)))
+        server.respond(ApiRequest.of("POST", CONFIGURATIONS, {}, configuration(webhooks)))
     bodies = [pod(f"p{index}") for index in range(COUNT)]
     patches = [b'{"metadata": {"labels": {"x": "%d"}}}' % index for index in range(COUNT)]
     return [
-        microseconds(lambda index: server.respond(Request.of("POST", PODS, {}, bodies[index]))),
-        microseconds(lambda index: server.respond(Request.of("PATCH", f"{PODS}/p{index}", MERGE, patches[index]))),
-        microseconds(lambda index: server.respond(Request.of("DELETE", f"{PODS}/p{index}?gracePeriodSeconds=0"))),
+        microseconds(lambda index: server.respond(ApiRequest.of("POST", PODS, {}, bodies[index]))),
+        microseconds(lambda index: server.respond(ApiRequest.of("PATCH", f"{PODS}/p{index}", MERGE, patches[index]))),
+        microseconds(lambda index: server.respond(ApiRequest.of("DELETE", f"{PODS}/p{index}?gracePeriodSeconds=0"))),
     ]
 
 

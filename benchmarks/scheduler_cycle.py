@@ -33,7 +33,7 @@ from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.attempts.algorithm import Algorithm
 from kubeloop.scheduler.attempts.attempt import Attempt
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
@@ -65,7 +65,7 @@ class Bench:
         self.replica_sets: Store[ReplicaSet] = Store()
         self.services: Store[Service] = Store()
         self.listers = Listers(replica_sets=self.replica_sets, services=self.services, pods=Store[Pod]())
-        self.cache = Cache(lambda: 0.0)
+        self.cache = SchedulerCache(lambda: 0.0)
         self.snapshot = Snapshot()
         self.clock = FixedClock()
         self.rng = random.Random(0)

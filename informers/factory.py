@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, Unpack, cast
 
 from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
-from kubeloop.kube.client.api_client import Client, Selectors
+from kubeloop.kube.client.api_client import ApiClient, Selectors
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.resources import Resource
 
@@ -25,7 +25,7 @@ class InformerFactory:
     unless informer() has returned it too.
     """
 
-    def __init__(self, client: Client, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, client: ApiClient, *, clock: Clock, rng: random.Random) -> None:
         self.client = client
         self.clock = clock
         self._rng = rng

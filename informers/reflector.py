@@ -28,7 +28,7 @@ import msgspec
 from kubeloop.informers.metadata_accessor import MetadataAccessor, is_older
 from kubeloop.informers.reflector_backoff import Backoff
 from kubeloop.kube.client.api_client import (
-    Client,
+    ApiClient,
     Selectors,
     UnreadableObject,
     WatchEvent,
@@ -143,7 +143,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         resource: Resource[T],
         cache: ReflectorStore[T],
         *,
@@ -355,7 +355,7 @@ class Reflector(Generic[T]):
             if event_type != "BOOKMARK" or not self._initial_events_pending:
                 self._events_received += 1
             if event_type == "ERROR":
-                raise _exception_for_error_event(cast("WatchEvent[api_types.Status]", event))
+                raise _exception_for_error_event(cast("WatchEvent[api_types.ApiStatus]", event))
             if isinstance(obj, UnreadableObject):
                 self._handle_unreadable(event_type, obj, listing)
             elif event_type == "BOOKMARK":
@@ -433,7 +433,7 @@ def _cancel_when_silent(reflector: Reflector[Any], timeout: asyncio.Timeout) -> 
         timer.cancel()
 
 
-def _exception_for_error_event(event: WatchEvent[api_types.Status]) -> Exception:
+def _exception_for_error_event(event: WatchEvent[api_types.ApiStatus]) -> Exception:
     error = from_status(event.object)
     if isinstance(error, TooManyRequests):
         return error

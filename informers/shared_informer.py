@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kubeloop.informers.metadata_accessor import MetadataAccessor, is_older
 from kubeloop.informers.reflector import Listing, Reflector, yield_to_event_loop
 from kubeloop.informers.store import Store
-from kubeloop.kube.client.api_client import Client, Selectors, UnreadableObject
+from kubeloop.kube.client.api_client import ApiClient, Selectors, UnreadableObject
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.objects.resources import Resource
 
@@ -153,7 +153,7 @@ class SharedInformer(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         resource: Resource[T],
         *,
         rng: random.Random,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from kubeloop.kube.objects import api_types
-from kubeloop.kube.objects.api_types import Status, StatusDetails
+from kubeloop.kube.objects.api_types import ApiStatus, StatusDetails
 
 
 class ServerUnreachable(Exception):
@@ -32,7 +32,7 @@ class UnreadableResponse(ServerUnreachable):
 class ApiError(Exception):
     """Failure returned by the API server, with its Status. The subclass depends on the reason, then on the code."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: ApiStatus) -> None:
         super().__init__(status.message or status.reason or f"the server returned {status.code}")
         self.status = status
 
@@ -187,7 +187,7 @@ def is_namespace_terminating(error: Exception) -> bool:
     return isinstance(error, ApiError) and error.has_cause("NamespaceTerminating")
 
 
-def from_status(status: Status) -> ApiError:
+def from_status(status: ApiStatus) -> ApiError:
     """Return the error for a failure Status. An unknown reason is treated by its code, as API clients must."""
     by_reason = _BY_REASON.get(status.reason)
     if by_reason is not None:
@@ -209,12 +209,12 @@ def from_response(code: int, body: bytes, *, retry_after_seconds: int = 0) -> Ap
     used if the Status has none.
     """
     try:
-        status = api_types.decode(Status, body)
+        status = api_types.decode(ApiStatus, body)
     except msgspec.DecodeError:
-        status = Status()
+        status = ApiStatus()
     if status.kind != "Status" or not (status.code or status.reason or status.message):
         text = body[:2048].decode("utf-8", "replace").strip()
-        status = Status(status="Failure", message=text or _phrase(code), reason=_REASON_OF_CODE.get(code, ""))
+        status = ApiStatus(status="Failure", message=text or _phrase(code), reason=_REASON_OF_CODE.get(code, ""))
     if not status.code:
         status = msgspec.structs.replace(status, code=code)
     if retry_after_seconds and not (status.details and status.details.retry_after_seconds):

@@ -106,7 +106,7 @@ class Manager:
         async with contextlib.AsyncExitStack() as stack:
             transport = self._transport or await connect(self._kubeconfig, self._context)
             measured = MeasuredTransport(transport, registry, clock.time_ns)
-            client = api_client.Client(measured, clock=clock, rng=rng)
+            client = api_client.ApiClient(measured, clock=clock, rng=rng)
             stack.push_async_callback(client.close)
             self.client = Client(client, field_manager="kubeloop")
             listener = stack.enter_context(open_listener(*self._endpoint)) if self._endpoint is not None else None
@@ -125,7 +125,7 @@ class Manager:
             except* LeaseLost as lost:
                 raise _first_error(lost) from None
 
-    async def _run_plane(self, client: api_client.Client) -> None:
+    async def _run_plane(self, client: api_client.ApiClient) -> None:
         elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] = _lead_always
         if self._election is not None:
             candidate = LeaderElection(client, self._election, clock=self._clock, rng=self._rng)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.events.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -23,7 +23,7 @@ class SchedulerContext(msgspec.Struct, frozen=True):
     if traces of pod groups are not recorded.
     """
 
-    client: Client
+    client: ApiClient
     clock: Clock
     rng: random.Random
     recorder_for: Callable[[str], EventSink]

@@ -12,7 +12,7 @@ from typing import Any
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, ClusterEvent
-from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.cache import CacheError, SchedulerCache
 from kubeloop.scheduler.metrics import NO_METRICS, SchedulerMetrics
 from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import GangScheduling
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -42,7 +42,7 @@ class PodEvents:
 
     def __init__(
         self,
-        cache: Cache,
+        cache: SchedulerCache,
         queue: SchedulingQueue,
         *,
         scheduler_names: Container[str],
@@ -198,7 +198,7 @@ class NodeEvents:
 
     def __init__(
         self,
-        cache: Cache,
+        cache: SchedulerCache,
         queue: SchedulingQueue,
         durations: EventDurations = NOT_MEASURED,
         *,

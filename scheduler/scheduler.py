@@ -35,7 +35,7 @@ from kubeloop.scheduler.attempts.attempt_steps import AttemptSteps
 from kubeloop.scheduler.attempts.binding_cycle import BindingCycle
 from kubeloop.scheduler.attempts.failed_attempts import FailedAttempts, report_failure
 from kubeloop.scheduler.attempts.scheduling_cycle import SchedulingCycle
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.pod_requests import request_rules
@@ -115,7 +115,7 @@ class Scheduler:
 
         self._with_groups = self.feature_gates.enabled("GenericWorkload")
         pod_groups = PodGroupStates()
-        self.cache = Cache(
+        self.cache = SchedulerCache(
             self._time,
             assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds,
             request_rules=self.request_rules,

@@ -7,7 +7,7 @@ import contextlib
 from collections import defaultdict
 from typing import Any
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.errors import ApiError, NotFound
 from kubeloop.kube.objects.resources import (
     NAMESPACES,
@@ -30,7 +30,7 @@ class Created:
     def add(self, resource: Resource[Any], name: str) -> None:
         self._names[resource].add(name)
 
-    async def remove(self, client: Client) -> None:
+    async def remove(self, client: ApiClient) -> None:
         """Delete all objects: first namespaces with their content. Pods get no grace period."""
         for namespace in self._names.pop(NAMESPACES, set()):
             await _empty(client, namespace)
@@ -53,7 +53,7 @@ class Created:
         self._names.clear()
 
 
-async def _empty(client: Client, namespace: str) -> None:
+async def _empty(client: ApiClient, namespace: str) -> None:
     """Delete the content of a namespace. Services individually: not every server supports deletecollection of them."""
     for service in (await client.list_all(SERVICES, namespace)).items:
         with contextlib.suppress(NotFound):
@@ -66,13 +66,13 @@ async def _empty(client: Client, namespace: str) -> None:
         await _release(client, PERSISTENT_VOLUME_CLAIMS, claim.metadata.name, namespace)
 
 
-async def _release(client: Client, resource: Resource[Any], name: str, namespace: str = "") -> None:
+async def _release(client: ApiClient, resource: Resource[Any], name: str, namespace: str = "") -> None:
     """Remove the finalizers: of the workload, or of a controller that may not run."""
     with contextlib.suppress(NotFound):
         await client.patch(resource, name, {"metadata": {"finalizers": None}}, PatchType.MERGE, namespace)
 
 
-async def _finalize(client: Client, namespace: str) -> None:
+async def _finalize(client: ApiClient, namespace: str) -> None:
     """Finalize an empty namespace. Without a namespace controller it would stay "Terminating"; with one, it may already
     be deleted."""
     with contextlib.suppress(ApiError):

@@ -14,7 +14,7 @@ import msgspec
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod
@@ -127,7 +127,7 @@ class Executor:
     """Runs one workload against one API server. `limit_seconds` applies to each wait for pods."""
 
     workload: config.Workload
-    client: Client
+    client: ApiClient
     informers: InformerFactory
     kubeloop: Kubeloop
     created: Created

@@ -89,7 +89,7 @@ class Client:
 
     def __init__(
         self,
-        client: api_client.Client,
+        client: api_client.ApiClient,
         *,
         field_manager: str,
         resources: Sequence[Resource[Any]] = (),

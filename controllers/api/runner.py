@@ -160,7 +160,7 @@ class ControllerRunner(EventDrivenController):
             if key in self._clients:  # connected meanwhile by another reconcile
                 await transport.close()
             else:
-                raw = api_client.Client(transport, clock=self._clock, rng=self._rng)
+                raw = api_client.ApiClient(transport, clock=self._clock, rng=self._rng)
                 self._clients[key] = Client(raw, field_manager=self.name, resources=self._resources)
         return self._clients[key]
 

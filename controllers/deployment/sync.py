@@ -38,7 +38,7 @@ from kubeloop.controllers.runtime.revisions.pod_template_hash import equal_ignor
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
-from kubeloop.kube.objects.api_types import Deployment, ReplicaSet, Status
+from kubeloop.kube.objects.api_types import ApiStatus, Deployment, ReplicaSet
 from kubeloop.kube.objects.object_fields import controller_of, replicas_of
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.kube.selectors.selectors import selector_from
@@ -308,4 +308,4 @@ class DeploymentSync:
 def _not_in_cache_error(name: str) -> NotFound:
     """Return the error of a cache read for a ReplicaSet that exists but is not cached yet: retry soon."""
     message = f'replicasets.apps "{name}" not found'
-    return NotFound(Status(status="Failure", reason="NotFound", message=message, code=404))
+    return NotFound(ApiStatus(status="Failure", reason="NotFound", message=message, code=404))

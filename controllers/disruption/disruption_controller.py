@@ -23,7 +23,7 @@ from kubeloop.controllers.disruption.budget_status import (
     status_json,
 )
 from kubeloop.controllers.disruption.pod_scale import PodScale
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileLoop
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.disruption_target import DISRUPTION_TARGET, patch_pod_status
 from kubeloop.controllers.runtime.writes.object_patch import patch_status
@@ -49,7 +49,7 @@ class DisruptionController(EventDrivenController):
         self._pods.add_index("namespace")
         self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> name of a budget -> its selector
         self._stale_queue = context.new_queue("stale_pod_disruption")
-        self._stale_controller = Controller("disruption", self.reset_condition, self._stale_queue, 1, context)
+        self._stale_controller = ReconcileLoop("disruption", self.reset_condition, self._stale_queue, 1, context)
         self._registrations = (
             budgets.on_latest(self.on_budget, deleted=self.on_budget_delete),
             pods.on_events(added=self.on_pod, updated=self.on_pod_update, deleted=self._enqueue_budgets),

@@ -22,7 +22,7 @@ from kubeloop.controllers.garbagecollector.graph import (
     ObjectIdentity,
     owner_identity,
 )
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import ReconcileLoop
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.rate_limiter import backoff_seconds
 from kubeloop.controllers.runtime.resources.partial_object_metadata import metadata_only
@@ -88,10 +88,10 @@ class GarbageCollector:
             attempt_to_orphan=self._attempt_to_orphan.add,
             on_invalid_namespace=self._report_invalid_namespace,
         )
-        self._deleting = Controller(
+        self._deleting = ReconcileLoop(
             "garbagecollector", self.attempt_to_delete_item, self._attempt_to_delete, context.workers, context
         )
-        self._orphaning = Controller(
+        self._orphaning = ReconcileLoop(
             "garbagecollector", self.attempt_to_orphan_item, self._attempt_to_orphan, context.workers, context
         )
 

@@ -15,7 +15,7 @@ import msgspec
 from kubeloop.controllers.namespace.deletion_conditions import DeletionReport
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.resources.partial_object_metadata import metadata_only
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, MethodNotAllowed, NotFound, ServerUnreachable
@@ -47,7 +47,7 @@ class ResourceDeletionResult(msgspec.Struct):
 class NamespacedResourcesDeleter:
     """Deletes the content of namespaces. Discovers the server's resources in every round, since they can change."""
 
-    def __init__(self, client: Client, *, clock: Clock) -> None:
+    def __init__(self, client: ApiClient, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._served: ResourceMap | None = None

@@ -26,7 +26,7 @@ from kubeloop.controllers.nodelifecycle.node_taints import (
 )
 from kubeloop.controllers.nodelifecycle.node_writes import guarded, patch_node, taints_patch
 from kubeloop.controllers.nodelifecycle.not_ready_pods import NotReadyPods
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import ReconcileLoop
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.kube.clock import pause
 from kubeloop.kube.objects.api_types import JSONValue, Lease, Node, ObjectReference
@@ -71,7 +71,7 @@ class NodeLifecycleController:
         self._lost_at: dict[str, float] = {}  # loop time from which each healthy Node counts as lost
         node_queue = context.new_queue("node_lifecycle_controller")
         self._pods = NotReadyPods(context, self._is_known_not_ready)
-        self._node_controller = Controller("node-lifecycle", self.reconcile, node_queue, _NODE_WORKERS, context)
+        self._node_controller = ReconcileLoop("node-lifecycle", self.reconcile, node_queue, _NODE_WORKERS, context)
         self._node_registration = nodes.on_latest(self._on_node, deleted=self._on_node_deleted)
         self._node_queue = node_queue
         leases.on_latest(self._on_lease, deleted=self._on_lease)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, Node, Taint, to_json
 from kubeloop.kube.objects.resources import NODES
@@ -18,7 +18,7 @@ Plan = Callable[[Node], JSONValue]
 """Returns the patch of a version of a Node; None if there is nothing to write."""
 
 
-async def patch_node(client: Client, node: Node, plan: Plan, *, subresource: str = "") -> Node:
+async def patch_node(client: ApiClient, node: Node, plan: Plan, *, subresource: str = "") -> Node:
     """Patch a Node as planned, after a conflict its current version. Return the version that the plan holds for."""
     name, uid = node.metadata.name, node.metadata.uid
     for tries_left in reversed(range(_TRIES)):

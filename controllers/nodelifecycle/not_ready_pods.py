@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import ReconcileLoop
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.object_patch import patch_object
 from kubeloop.kube.client.api_client import PatchType
@@ -37,7 +37,7 @@ class NotReadyPods:
         self._pods = pods.store
         self._pods.add_index("node")
         self._queue = context.new_queue("node_lifecycle_controller_pods")
-        self.controller = Controller("node-lifecycle-pods", self.reconcile, self._queue, _WORKERS, context)
+        self.controller = ReconcileLoop("node-lifecycle-pods", self.reconcile, self._queue, _WORKERS, context)
         self.registration = pods.on_events(added=lambda pod: self._on_pod(None, pod), updated=self._on_pod)
 
     def _on_pod(self, old: Pod | None, pod: Pod) -> None:

@@ -36,7 +36,7 @@ from kubeloop.controllers.persistentvolume.volume_matching import (
     mismatch_message,
     volume_wait,
 )
-from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller import ReconcileLoop
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
 from kubeloop.kube.errors import NotFound
@@ -79,10 +79,10 @@ class PersistentVolumeBinder:
         self._writes = BinderWrites(context)
         self._claims, self._volumes = self._writes.claims, self._writes.volumes
         self._claim_queue, self._volume_queue = context.new_queue("claims"), context.new_queue("volumes")
-        self._claim_controller = Controller(
+        self._claim_controller = ReconcileLoop(
             "persistentvolumebinder", self.reconcile_claim, self._claim_queue, _WORKERS, context
         )
-        self._volume_controller = Controller(
+        self._volume_controller = ReconcileLoop(
             "persistentvolumebinder", self.reconcile_volume, self._volume_queue, _WORKERS, context
         )
         self._registrations = (

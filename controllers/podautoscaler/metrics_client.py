@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kubeloop.controllers.podautoscaler.replica_calculation import MAX_INT64, MetricError, PodMetric
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, Quantity, Struct, decode
 from kubeloop.kube.selectors.selectors import selector_from
@@ -76,7 +76,7 @@ def resource_usage(pod_metrics: Mapping[str, PodMetrics], resource: str, contain
 class MetricsClient:
     """Reads metrics. All methods raise MetricError."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     async def resource(self, resource: str, namespace: str, selector: str, container: str) -> dict[str, PodMetric]:

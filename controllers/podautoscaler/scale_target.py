@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kubeloop.controllers.podautoscaler.replica_calculation import MetricError
 from kubeloop.controllers.runtime.resources.served_resources import ServedResources
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import CrossVersionObjectReference, JSONValue
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, Resource
@@ -38,7 +38,7 @@ class Scale(NamedTuple):
 class ScaleTargets:
     """Finds, reads and scales the targets of autoscalers, objects of any kind with a subresource `scale`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._served = ServedResources(client)
 

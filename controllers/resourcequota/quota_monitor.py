@@ -23,7 +23,7 @@ from kubeloop.informers.shared_informer import (
     ResourceEventHandlerFuncs,
     SharedInformer,
 )
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.quota_usage import BY_PLURAL, NOT_COUNTED, matching_resources
@@ -59,7 +59,7 @@ class QuotaMonitor:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         informers: InformerFactory,
         *,
         event_handler: Callable[[str], ResourceEventHandler[Any]],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller import ReconcileError, ReconcileLoop
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.object_patch import patch_object
@@ -62,7 +62,7 @@ class ResourceQuotaController:
         self._primary_queue = context.new_queue("resourcequota_primary")
         self._missing_usage_queue = context.new_queue("resourcequota_priority")
         self._controllers = {
-            queue.name: Controller("resourcequota", self.reconcile, queue, context.workers, context)
+            queue.name: ReconcileLoop("resourcequota", self.reconcile, queue, context.workers, context)
             for queue in (self._primary_queue, self._missing_usage_queue)
         }
         quotas = context.informers.informer(RESOURCE_QUOTAS)

@@ -74,7 +74,7 @@ class _ControllerOptions(TypedDict, total=False):
     drain_seconds: float
 
 
-class Controller:
+class ReconcileLoop:
     """N workers on one work queue."""
 
     def __init__(
@@ -240,7 +240,9 @@ class EventDrivenController:
         self._clock = context.clock
         self._events = context.events
         self.queue = context.new_queue(queue or name, limiter)
-        self._controller = Controller(name, self.reconcile, self.queue, workers or context.workers, context, **options)
+        self._controller = ReconcileLoop(
+            name, self.reconcile, self.queue, workers or context.workers, context, **options
+        )
 
     async def reconcile(self, key: str) -> float | None:
         """See ReconcileFunction."""

@@ -12,7 +12,7 @@ from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.auth.token_signer import SignToken
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.events.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -43,7 +43,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     any (--cluster-signing-cert-file and its like).
     """
 
-    client: Client
+    client: ApiClient
     informers: InformerFactory
     clock: Clock
     traces: ReconcileRecorder

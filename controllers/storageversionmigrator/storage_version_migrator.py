@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kubeloop.controllers.runtime.controller import Controller, EventDrivenController, ReconcileError
+from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError, ReconcileLoop
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.resources.partial_object_metadata import metadata_only
 from kubeloop.controllers.runtime.writes.object_patch import versioned_merge_patch
@@ -65,7 +65,7 @@ class StorageVersionMigrator(EventDrivenController):
         migrations.store.add_index(_BY_TARGET, _by_target)
         self._migrations = migrations.store
         self._runner_queue = context.new_queue(_RUNNER)
-        self._runner = Controller(_RUNNER, self.reconcile_resource, self._runner_queue, 1, context)
+        self._runner = ReconcileLoop(_RUNNER, self.reconcile_resource, self._runner_queue, 1, context)
         self._registrations = (migrations.on_changes(self._on_migration),)
 
     async def run(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.authorizer import RequestAuthorizer
 from kubeloop.devcluster.api.delete_options import DeleteOptions
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_KIND, BY_PATH, ServedResource
@@ -45,7 +45,7 @@ def written_resource(served: ServedResource, subresource: str) -> ServedResource
 _STREAM_FLAGS = ("stdin", "stdout", "stderr", "tty")
 
 
-def connect_options(request: Request, route: RequestInfo) -> JSON:
+def connect_options(request: ApiRequest, route: RequestInfo) -> JSON:
     """Return the options object of exec, attach, portforward and proxy, from the query."""
     group, version, kind = kind_of(route.served, route.subresource)
     options: JSON = {"kind": kind, "apiVersion": f"{group}/{version}" if group else version}
@@ -126,7 +126,7 @@ def decode_admitted(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]
     return decoded if served.crd_version is None else served.crd_version.normalize_applied(obj), unknown
 
 
-def set_connect_options(request: Request, options: JSON) -> None:
+def set_connect_options(request: ApiRequest, options: JSON) -> None:
     """Set the query to changed options of exec, attach and portforward; the path of a proxy remains."""
     query = {name: values for name, values in request.query.items() if name not in _CONNECT_OPTIONS}
     for name in _STREAM_FLAGS:
@@ -224,7 +224,7 @@ _SET_AFTER_ADMISSION = ("uid", "creationTimestamp")
 """Metadata that is set after admission."""
 
 
-def _write_options(request: Request, operation: Operation) -> JSON:
+def _write_options(request: ApiRequest, operation: Operation) -> JSON:
     """Return the CreateOptions or UpdateOptions of a request, from its query."""
     options: JSON = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     if request.query.get("dryRun"):

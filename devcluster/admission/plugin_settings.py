@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from kubeloop.devcluster.admission.configuration_file import read_plugin_configuration
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.user_error import UserError
 
@@ -104,11 +105,9 @@ def parse_plugins(
         raise UserError(problem, hint="objects always need an existing namespace; leave it out")
     plugins, configuration = (default | added) - removed, dict[str, JSON]()
     if configuration_file:
-        from kubeloop.devcluster.admission.configuration_file import read_plugin_configuration
-
         configuration = read_plugin_configuration(Path(configuration_file), plugins)
     if "EventRateLimit" in plugins and "EventRateLimit" not in configuration:
-        problem = "enable-admission-plugins: EventRateLimit has no limits"
+        problem = "--enable-admission-plugins: EventRateLimit has no limits"
         raise UserError(problem, hint="set them in the file of --admission-control-config-file")
     return PluginSettings(plugins, configuration)
 

@@ -21,7 +21,7 @@ from kubeloop.devcluster.aggregation.documents import (
 )
 from kubeloop.devcluster.aggregation.proxy_settings import DEFAULT_SETTINGS, ProxySettings
 from kubeloop.devcluster.api.conditions import condition_of
-from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
+from kubeloop.devcluster.api.request import JSON_TYPE, ApiRequest, Response, text_response
 from kubeloop.devcluster.api.served_resources import API_SERVICES, get_served_resource
 from kubeloop.devcluster.api.slow_work import Handling, SlowWork
 from kubeloop.devcluster.api.writer import Writer
@@ -141,7 +141,7 @@ class Aggregator:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Request) -> Response | Handling[Response] | None:
+    def handle(self, request: ApiRequest) -> Response | Handling[Response] | None:
         """Return the response to a request for an aggregated group version; None for other requests."""
         parts = request.path.split("/", 4)
         if len(parts) < 4 or parts[1] != "apis":
@@ -149,7 +149,7 @@ class Aggregator:
         key = parts[2], parts[3]
         return self._respond(key, request) if key in self.backends else None
 
-    def _respond(self, key: GroupVersion, request: Request) -> Response | Handling[Response]:
+    def _respond(self, key: GroupVersion, request: ApiRequest) -> Response | Handling[Response]:
         service = self._service(*key)
         condition = None if service is None else condition_of(service, "Available")
         if condition is None or condition["status"] != "True":
@@ -192,7 +192,7 @@ class Aggregator:
             return self._openapi.v2(own_v2(), form, partial(self._store.list, API_SERVICES)), form
         return document
 
-    def handle_openapi(self, request: Request) -> Response | Handling[Response] | None:
+    def handle_openapi(self, request: ApiRequest) -> Response | Handling[Response] | None:
         """Return the OpenAPI v3 document of an aggregated API server; None for other requests."""
         key = self._openapi.server_of(request.path.rstrip("/").removeprefix(_V3_PATH))
         return None if key is None else self._respond(key, request)
@@ -322,7 +322,7 @@ class Aggregator:
         self._store.update(API_SERVICES, updated)
 
 
-async def _pass_on(backend: Backend, request: Request) -> Response:
+async def _pass_on(backend: Backend, request: ApiRequest) -> Response:
     response: Response = await SlowWork(partial(backend.pass_on, request))
     return response
 

@@ -19,7 +19,7 @@ import msgspec
 
 from kubeloop.devcluster.aggregation.proxy_settings import DEFAULT_SETTINGS, ProxySettings
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response, text_response
+from kubeloop.devcluster.api.request import ApiRequest, Response, text_response
 from kubeloop.devcluster.authentication.front_proxy import FrontProxy
 from kubeloop.devcluster.outgoing.http_exchange import OF_CONNECTION, HttpExchange, request_message, wants_upgrade
 from kubeloop.devcluster.outgoing.service_addresses import Address, ServiceAddresses, UnresolvedService
@@ -83,7 +83,7 @@ class Backend:
         service = self.spec["service"]
         return f"{service['name']}.{service['namespace']}.svc"
 
-    async def pass_on(self, request: Request) -> Response:
+    async def pass_on(self, request: ApiRequest) -> Response:
         """Return the response of the API server; 503 if there is none. Raises StatusError 504 if it does not respond.
 
         A request for another protocol (WebSocket, SPDY) joins the client with the API server.
@@ -99,7 +99,7 @@ class Backend:
         except ValueError:  # a name of the user contains a line break
             return text_response(503, "net/http: invalid header field value\n")
 
-    async def _stream(self, request: Request, target: str) -> Response:
+    async def _stream(self, request: ApiRequest, target: str) -> Response:
         address, transport = self._connect()
         headers = _passed_headers(request) | {
             "x-forwarded-host": self._endpoint.authority,
@@ -127,7 +127,7 @@ class Backend:
             return Response(streamed.status, content, media_type, returned, caching=caching)
         raise AssertionError  # the context suppresses no exception
 
-    async def _upgrade(self, request: Request, target: str) -> Response:
+    async def _upgrade(self, request: ApiRequest, target: str) -> Response:
         address = self.address()
         headers = [
             ("host", self._endpoint.authority),
@@ -212,7 +212,7 @@ async def _chunks(chunks: AsyncIterator[bytes], stack: AsyncExitStack) -> AsyncI
             yield bytes(chunk)
 
 
-def _passed_headers(request: Request) -> dict[str, str]:
+def _passed_headers(request: ApiRequest) -> dict[str, str]:
     """Return the headers of a request for another server: without credentials and those of the connection."""
     dropped = {name.strip() for name in request.headers.get("connection", "").lower().split(",")} | _NOT_PASSED_ON
     headers = {

@@ -34,7 +34,7 @@ def _query(text: str) -> dict[str, list[str]]:
 
 
 @dataclass(slots=True)
-class Request:
+class ApiRequest:
     """A request. `path` is decoded; `query` has all values of a key; header names are lower-case.
 
     warnings: Warning headers of the response, in case of success and failure. user: the authenticated user as UserInfo,
@@ -59,7 +59,7 @@ class Request:
     annotations: dict[str, str] | None = None
 
     @classmethod
-    def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:
+    def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> ApiRequest:
         """Create a request from a request target: path and query, percent-encoded."""
         path, _, query = target.partition("?")
         if "#" in target or "://" in path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _SUBRESOURCES_OF_NAMESPACES = ("status", "finalize")
@@ -39,7 +39,7 @@ class RequestAttributes(msgspec.Struct, frozen=True):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def request_attributes(request: Request) -> RequestAttributes:
+def request_attributes(request: ApiRequest) -> RequestAttributes:
     """Return the attributes of a request."""
     path = request.path
     no_resource = RequestAttributes(request.method.lower(), path)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from kubeloop.devcluster.api.authorizer import RequestAuthorizer
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, BudgetExceeded, ComputeThread, LoopBudget, SlowWork
 from kubeloop.kube.clock import Clock, rfc3339
@@ -28,7 +28,7 @@ class RequestContext:
     set when the options have been validated.
     """
 
-    request: Request
+    request: ApiRequest
     info: RequestInfo
     clock: Clock
     rng: random.Random

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import msgspec
 
 from kubeloop.devcluster.api.audit_record import AuditRecord, without_managed_fields
-from kubeloop.devcluster.api.request import JSON_TYPE, PROTOBUF_TYPE, Request, Response
+from kubeloop.devcluster.api.request import JSON_TYPE, PROTOBUF_TYPE, ApiRequest, Response
 from kubeloop.devcluster.api.request_attributes import RequestAttributes, request_attributes
 from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
 from kubeloop.devcluster.audit.log_file import AuditOutput
@@ -37,7 +37,7 @@ class Auditor:
         self.close = output.close
         self._clock = clock
 
-    def begin(self, request: Request, user: JSON, audit_id: str) -> None:
+    def begin(self, request: ApiRequest, user: JSON, audit_id: str) -> None:
         """Log that an authenticated request is received, and give it an AuditRecord, if the policy selects it."""
         event = self._event(request, user, audit_id)
         if event is not None:
@@ -45,7 +45,7 @@ class Auditor:
             request.audit = event
             event.log_stage("RequestReceived")
 
-    def complete(self, request: Request, response: Response, audit_id: str) -> None:
+    def complete(self, request: ApiRequest, response: Response, audit_id: str) -> None:
         """Log a response; of a stream its start, and later its end."""
         event = request.audit
         if not isinstance(event, _Event):
@@ -71,7 +71,7 @@ class Auditor:
         else:
             response.body = event.logging_end_of(response.body)
 
-    def _log_refusal(self, request: Request, response: Response, audit_id: str) -> None:
+    def _log_refusal(self, request: ApiRequest, response: Response, audit_id: str) -> None:
         """Log a request that was refused before or by its authentication."""
         event = self._event(request, {}, audit_id)
         if event is not None:
@@ -79,7 +79,7 @@ class Auditor:
             event.log_response(request, response)
             event.log_stage("ResponseStarted")
 
-    def _event(self, request: Request, user: JSON, audit_id: str) -> _Event | None:
+    def _event(self, request: ApiRequest, user: JSON, audit_id: str) -> _Event | None:
         attributes = request_attributes(request)
         rule = self._policy.rule_for(user, attributes)
         if rule is None:
@@ -100,7 +100,7 @@ class _Event(AuditRecord):
         self,
         policy: AuditPolicy,
         rule: PolicyRule,
-        request: Request,
+        request: ApiRequest,
         user: JSON,
         attributes: RequestAttributes,
         audit_id: str,
@@ -161,7 +161,7 @@ class _Event(AuditRecord):
             for layer, part in (self.latencies | {"total": seconds}).items():
                 self.annotate(f"apiserver.latency.k8s.io/{layer}", duration_text(part))
 
-    def log_response(self, request: Request, response: Response) -> None:
+    def log_response(self, request: ApiRequest, response: Response) -> None:
         """Record status and, at level RequestResponse, object of a response."""
         self.status = {"metadata": {}, "code": response.status}
         if self.panic:
@@ -247,7 +247,7 @@ def _response_object(response: Response) -> JSON | None:
     return obj if isinstance(obj, dict) and "kind" in obj else None
 
 
-def _source_addresses(request: Request) -> list[str]:
+def _source_addresses(request: ApiRequest) -> list[str]:
     """Return the addresses of proxies and the client. Source: apimachinery pkg/util/net/http.go."""
     headers = request.headers
     forwarded = [_address(text) for text in headers.get("x-forwarded-for", "").split(",")]

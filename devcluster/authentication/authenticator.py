@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.authentication.bootstrap_tokens import bootstrap_token_user
 from kubeloop.devcluster.authentication.client_certificates import ClientCertificates, InvalidCertificate
 from kubeloop.devcluster.authentication.front_proxy import FrontProxy
@@ -38,7 +38,7 @@ _TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
 _BASE64_URL = re.compile(r"[\w-]+", re.ASCII)
 
 
-def take_websocket_token(request: Request) -> str:
+def take_websocket_token(request: ApiRequest) -> str:
     """Remove the token from the WebSocket protocols of a request, and return it as an Authorization header.
 
     Browsers, which cannot set that header, send the token as a protocol beside the one to speak. Returns "" if there is
@@ -96,7 +96,7 @@ class Authenticator:
         self._accepts_bootstrap_tokens = accepts_bootstrap_tokens
         self._accepts_anonymous = accepts_anonymous
 
-    def user(self, request: Request, authorization: str) -> JSON:
+    def user(self, request: ApiRequest, authorization: str) -> JSON:
         """Return the user (username, uid, groups, extra) of the client's certificates, or of its Authorization header.
 
         Certificates come first; the header counts if they are invalid. The request gets warnings and audit
@@ -119,7 +119,7 @@ class Authenticator:
         except InvalidToken:
             raise errors.unauthorized() from None
 
-    def _certificate_user(self, request: Request) -> JSON | None:
+    def _certificate_user(self, request: ApiRequest) -> JSON | None:
         """Return the user that a front proxy names, or that of valid certificates with a common name, else None."""
         proxies = None if self._front_proxy is None else partial(self._front_proxy.user, request)
         clients = None if self._certificates is None else partial(self._certificates.user, request.certificates)
@@ -133,7 +133,7 @@ class Authenticator:
                 return _authenticated(user)
         return None
 
-    def token_review_status(self, token: str, audiences: Sequence[str], request: Request) -> JSON:
+    def token_review_status(self, token: str, audiences: Sequence[str], request: ApiRequest) -> JSON:
         """Return the status of a TokenReview, which is the body of the request; see user()."""
         try:
             user, token_audiences = self._token_user(token.strip(), audiences or self.key.audiences, request)
@@ -146,7 +146,7 @@ class Authenticator:
             "audiences": token_audiences,
         }
 
-    def _token_user(self, token: str, audiences: Sequence[str], request: Request) -> tuple[JSON, list[str]]:
+    def _token_user(self, token: str, audiences: Sequence[str], request: ApiRequest) -> tuple[JSON, list[str]]:
         """Return the user of a token and its audiences among `audiences`. Raises InvalidToken."""
         user = self._static_tokens.get(token)
         if user is None and self._accepts_bootstrap_tokens:
@@ -156,7 +156,9 @@ class Authenticator:
             user, own_audiences = self._service_account_user(token, audiences, request)
         return _authenticated(user), own_audiences
 
-    def _service_account_user(self, token: str, audiences: Sequence[str], request: Request) -> tuple[JSON, list[str]]:
+    def _service_account_user(
+        self, token: str, audiences: Sequence[str], request: ApiRequest
+    ) -> tuple[JSON, list[str]]:
         """Return the user of a service account token and its audiences among `audiences`. Raises InvalidToken."""
         claims = self.key.claims(token)
         if claims is None:
@@ -176,7 +178,7 @@ class Authenticator:
             raise InvalidToken
         return self._bound_token_user(claims, now.timestamp(), request), token_audiences
 
-    def _bound_token_user(self, claims: JSON, now: float, request: Request) -> JSON:
+    def _bound_token_user(self, claims: JSON, now: float, request: ApiRequest) -> JSON:
         """Return the user of a token from a TokenRequest. now: seconds since 1970. Raises InvalidToken."""
         if now < claims["nbf"] - _LEEWAY_SECONDS:
             raise InvalidToken("service account token is not valid yet")

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.authentication.client_certificates import (
     COMMON_NAME,
     ClientCertificates,
@@ -66,7 +66,7 @@ class FrontProxy:
     def _certificates(self) -> ClientCertificates:
         return ClientCertificates(self.ca_pem, self._clock)
 
-    def user(self, request: Request) -> JSON | None:
+    def user(self, request: ApiRequest) -> JSON | None:
         """Return the user that a front proxy names, and remove the headers that name it; None for other requests.
 
         Raises InvalidCertificate for a client that is no front proxy.
@@ -144,7 +144,7 @@ class FrontProxy:
         return {**data, "requestheader-client-ca-file": self.ca_pem}
 
 
-def _values(request: Request, names: tuple[str, ...]) -> list[str]:
+def _values(request: ApiRequest, names: tuple[str, ...]) -> list[str]:
     """Return the values that are not empty of all headers with these names."""
     joined = (request.headers.get(name.lower(), "") for name in names)
     return [value for text in joined for value in text.split(", ") if value]

@@ -9,7 +9,7 @@ import hmac
 from base64 import b64decode
 from datetime import datetime, timedelta
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
@@ -33,7 +33,7 @@ class InvalidToken(Exception):
     """The token is not accepted, for the reason given in the text ("" if only its form or signature is wrong)."""
 
 
-def check_legacy_token(store: ObjectStore, token: str, claims: JSON, now: datetime, request: Request) -> JSON:
+def check_legacy_token(store: ObjectStore, token: str, claims: JSON, now: datetime, request: ApiRequest) -> JSON:
     """Return the user of a signed token of a Secret, and note the use in a label of the Secret.
 
     The request that contains the token gets audit annotations, and a warning about a token that a controller once

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.authorizer import AccessAttributes, FieldRequirement
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request_attributes import request_attributes
 from kubeloop.kube.selectors.selectors import SelectorError, parse_field_selector
 
 
-def access_attributes(request: Request) -> AccessAttributes:
+def access_attributes(request: ApiRequest) -> AccessAttributes:
     """Return the attributes of a request of the user `request.user`."""
     sent = request_attributes(request)
     if not sent.is_resource_request:

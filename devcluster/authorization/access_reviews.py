@@ -12,7 +12,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.authorizer import AccessAttributes, FieldRequirement
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import (
     LOCAL_SUBJECT_ACCESS_REVIEWS,
     SELF_SUBJECT_ACCESS_REVIEWS,
@@ -52,7 +52,7 @@ def check_review(resource: Resource[Any], obj: JSON) -> None:
 def review(
     resource: Resource[Any],
     obj: JSON,
-    request: Request,
+    request: ApiRequest,
     authentication: Authenticator,
     authorization: AuthorizationChain,
 ) -> JSON:

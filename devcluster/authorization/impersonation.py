@@ -22,7 +22,7 @@ from kubeloop.devcluster.api.authorizer import (
     RequestAuthorizer,
     forbidden,
 )
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.authorization.access_attributes import access_attributes
 from kubeloop.devcluster.authorization.access_metrics import AccessMetrics
 from kubeloop.devcluster.authorization.users import NODES_GROUP, account_groups, node_in, split_account
@@ -85,7 +85,7 @@ class Impersonation:
         self._modes = [*_MODES] if constrained else [_ORIGINAL]
         self._last_modes: dict[str, str] = {}
 
-    def user(self, request: Request) -> JSON:
+    def user(self, request: ApiRequest) -> JSON:
         """Return the user of a request: `request.user`, or the one that its headers name.
 
         Header names are in lower case, and the values of several headers of one name are joined by ", ". Raises
@@ -106,7 +106,7 @@ class Impersonation:
             request.audit.note_latency("impersonation", seconds)
         return info
 
-    def _user(self, request: Request, user: ImpersonatedUser) -> tuple[str, JSON]:
+    def _user(self, request: ApiRequest, user: ImpersonatedUser) -> tuple[str, JSON]:
         """Return the mode that allows impersonation, and the UserInfo. Raises StatusError 403."""
         attributes = access_attributes(request)
         requester = attributes.user["username"]

@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 import httptools
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
 
 OF_CONNECTION = frozenset(
@@ -23,7 +23,7 @@ _READ_BYTES = 32 << 10
 _STATUSES = frozenset(HTTPStatus)
 
 
-def wants_upgrade(request: Request) -> bool:
+def wants_upgrade(request: ApiRequest) -> bool:
     """Return True for a request to change the protocol of its connection."""
     return "upgrade" in request.headers.get("connection", "").lower()
 

@@ -159,7 +159,7 @@ class _Call(NamedTuple):
     def redirected(self, response: HttpResponse) -> _Call | None:
         """Return the request to which a response redirects, None for other responses. Raises CallFailed.
 
-        Source: net/http Client.do.
+        Source: the client of net/http.
         """
         location = response.headers.get("location", "")
         if response.status not in (301, 302, 303, 307, 308) or not location:

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, ApiRequest
 from kubeloop.devcluster.api.served_resources import BY_KIND
 from kubeloop.devcluster.api.strategy import CustomResource
 from kubeloop.devcluster.serializer import decoding
@@ -167,7 +167,7 @@ def parse_json(body: bytes, *, untyped: bool = False) -> tuple[Any, list[str]]:
     return _parse_duplicate_fields(body, untyped=untyped)
 
 
-def media_type(request: Request) -> str:
+def media_type(request: ApiRequest) -> str:
     """Return the body's media type without parameters, or "unreadable" if the parameters are invalid."""
     kind, semicolon, parameters = request.headers.get("content-type", "application/json").partition(";")
     if semicolon and not _PARAMETERS(semicolon + parameters):
@@ -186,7 +186,7 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     return yaml.read_first(body)
 
 
-def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple[Any, list[str]]:
+def parse_body(request: ApiRequest, resource: Resource[Any] | None = None) -> tuple[Any, list[str]]:
     """Return the body as JSON value, and its strict errors. Raises StatusError 415, ValueError with the parser's text.
 
     resource: defines kind and apiVersion if the body has none.
@@ -288,14 +288,14 @@ def kind_mismatch_message(api_version: str, kind: str, resource: Resource[Any]) 
     return f"no kind {quoted(kind)} is registered for version {quoted(api_version)}"
 
 
-def field_validation(request: Request, options_kind: str) -> FieldValidation:
+def field_validation(request: ApiRequest, options_kind: str) -> FieldValidation:
     """Return the mode of ?fieldValidation, by default Warn. Raises StatusError 422."""
     if (cause := field_validation_cause(request)) is not None:
         raise errors.options_invalid(options_kind, [cause])
     return cast("FieldValidation", request.option("fieldValidation") or "Warn")
 
 
-def field_validation_cause(request: Request) -> JSON | None:
+def field_validation_cause(request: ApiRequest) -> JSON | None:
     """Return the cause against an unknown mode of ?fieldValidation."""
     mode = request.option("fieldValidation")
     if mode in ("", "Ignore", "Strict", "Warn"):
@@ -305,7 +305,7 @@ def field_validation_cause(request: Request) -> JSON | None:
 
 
 def read_object(
-    request: Request, resource: Resource[Any], mode: FieldValidation, equivalent_versions: Sequence[str] = ()
+    request: ApiRequest, resource: Resource[Any], mode: FieldValidation, equivalent_versions: Sequence[str] = ()
 ) -> Body:
     """Return the body as a decoded object of the resource, without defaults. Raises StatusError 400, 415.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response, json_response
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, ApiRequest, Response, json_response
 from kubeloop.devcluster.serializer.negotiation import OutputFormat, negotiate_error_output
 from kubeloop.kube.json_object import JSON
 
@@ -36,7 +36,7 @@ def encode_protobuf(value: JSON) -> bytes | None:
     return codec.encode(value) if codec.has_protobuf_form(value.get("apiVersion", ""), value["kind"]) else None
 
 
-def error_response(request: Request, error: StatusError) -> Response:
+def error_response(request: ApiRequest, error: StatusError) -> Response:
     """Return the response for an error; indented JSON if the client accepts no available format, as kube-apiserver."""
     output = negotiate_error_output(request.headers.get("accept", ""))
     if output is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import JSON_TYPE, PROTOBUF_TYPE, Request, Response
+from kubeloop.devcluster.api.request import JSON_TYPE, PROTOBUF_TYPE, ApiRequest, Response
 from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.api.slow_work import Handling
 from kubeloop.devcluster.apiextensions.definitions import Definitions
@@ -54,7 +54,7 @@ class ApiDocuments:
         self._hides_storage_hashes = not gates.enabled("StorageVersionHash")
         self._api_gates = api_gates
 
-    def response(self, request: Request) -> Response | Handling[Response] | None:
+    def response(self, request: ApiRequest) -> Response | Handling[Response] | None:
         """Return the document at a path, None for other paths. Raises StatusError 405, 406, 415."""
         path = request.path.rstrip("/")
         accept, content_type = request.headers.get("accept", ""), request.headers.get("content-type", "")
@@ -109,7 +109,7 @@ class ApiDocuments:
         group, _, version = resource_list["groupVersion"].rpartition("/")
         return (group, version) in group_versions(self._api_gates)
 
-    def _openapi(self, request: Request, path: str, accept: str) -> Response | Handling[Response]:
+    def _openapi(self, request: ApiRequest, path: str, accept: str) -> Response | Handling[Response]:
         own = document = self._documents.openapi(path, accept)
         if self._aggregator is not None and self._aggregator.backends:
             if document is None and (response := self._aggregator.handle_openapi(request)) is not None:
@@ -141,7 +141,7 @@ def _without_storage_hash(resource: JSON) -> JSON:
     return {name: value for name, value in resource.items() if name != "storageVersionHash"}
 
 
-def _cached(request: Request, response: Response, digest: str, *, caching: str) -> Response:
+def _cached(request: ApiRequest, response: Response, digest: str, *, caching: str) -> Response:
     """Add the ETag to a response, or return 304 if the client has this version."""
     etag = f'"{digest}"'
     response.headers += [("Etag", etag), ("Vary", "Accept")]

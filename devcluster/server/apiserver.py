@@ -35,8 +35,8 @@ from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.authorizer import forbidden, is_privileged
 from kubeloop.devcluster.api.request import (
     JSON_TYPE,
+    ApiRequest,
     PendingResponse,
-    Request,
     Response,
     json_response,
     text_response,
@@ -112,7 +112,7 @@ def _loop_seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _check_timeout(request: Request) -> None:
+def _check_timeout(request: ApiRequest) -> None:
     """Raise StatusError 400 if the timeout of a request that is no watch or stream is no duration.
 
     Source: apiserver pkg/endpoints/filters/request_deadline.go.
@@ -351,19 +351,19 @@ class ApiServer:
             self._authority = CertificateAuthority.create(self.clock.now())
         return self._authority
 
-    async def handle(self, request: Request) -> Response:
+    async def handle(self, request: ApiRequest) -> Response:
         """Handle a request of any kind. Raises AnswerLost only, as an injected fault."""
         return await _completed(self.respond(request))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def respond(self, request: Request) -> Response | PendingResponse:
+    def respond(self, request: ApiRequest) -> Response | PendingResponse:
         """Return the response, or a function that completes it if the request has to wait."""
         if self._faults is not None and not self._faults.spares(request.headers.get("user-agent", "")):
             return partial(self._handle_with_faults, request, self._faults)
         return self._handle(request)
 
-    async def handle_in_process(self, request: Request) -> Response:
+    async def handle_in_process(self, request: ApiRequest) -> Response:
         """Handle a request of another part of this process, without injected faults; a handler (see slow_work)."""
         began = perf_counter()
         try:
@@ -373,7 +373,7 @@ class ApiServer:
             return self._complete(request, _failure(request, error), began)
         return await self._await(request, response, began)
 
-    def _handle(self, request: Request) -> Response | PendingResponse:
+    def _handle(self, request: ApiRequest) -> Response | PendingResponse:
         began = perf_counter()  # the loop's time does not advance meanwhile
         try:
             if "timeout" in request.query:
@@ -389,7 +389,7 @@ class ApiServer:
             response = _failure(request, error)
         return self._complete(request, response, began)
 
-    async def _await(self, request: Request, response: Response | Handling[Response], began: float) -> Response:
+    async def _await(self, request: ApiRequest, response: Response | Handling[Response], began: float) -> Response:
         """Finish a request; handle it again if its inputs have changed while it waited for slow work."""
         try:
             while not isinstance(response, Response):
@@ -412,7 +412,7 @@ class ApiServer:
             self._local_services.settle()
         self._namespace_defaults.settle()
 
-    def _complete(self, request: Request, response: Response, began: float) -> Response:
+    def _complete(self, request: ApiRequest, response: Response, began: float) -> Response:
         """Add what all responses have, and count the request."""
         if request.warnings:
             response.headers += warning_headers(request.warnings)
@@ -430,14 +430,14 @@ class ApiServer:
             self._auditor.complete(request, response, audit_id)
         return response
 
-    def _audit_id(self, request: Request) -> str:
+    def _audit_id(self, request: ApiRequest) -> str:
         return request.headers.get("audit-id") or self._next_audit_id()
 
     def _next_audit_id(self) -> str:
         self._handled_count += 1
         return f"{self._audit_ids}{self._handled_count & 0xFFFF_FFFF_FFFF:012x}"
 
-    def _dispatch(self, request: Request) -> Response | Handling[Response]:
+    def _dispatch(self, request: ApiRequest) -> Response | Handling[Response]:
         """Handle an authenticated request as rest.Rest.handle() does."""
         if (old_watch := request_info.route_watch_path(request.path, request.method, self._api_gates)) is not None:
             request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
@@ -461,10 +461,10 @@ class ApiServer:
         context = self._context(request, info)
         return self._rest.handle(context)
 
-    def _context(self, request: Request, info: RequestInfo) -> RequestContext:
+    def _context(self, request: ApiRequest, info: RequestInfo) -> RequestContext:
         return RequestContext(request, info, self.clock, self._rng, self._compute_thread, self._authorization)
 
-    def _route(self, request: Request) -> RequestInfo | None:
+    def _route(self, request: ApiRequest) -> RequestInfo | None:
         info = request_info.route(request.path, self._api_gates) or self._definitions.route(
             request.path, request.method
         )
@@ -474,7 +474,7 @@ class ApiServer:
             return msgspec.structs.replace(info, served=self._writable_service_cidrs)
         return info
 
-    def _authenticate(self, request: Request) -> None:
+    def _authenticate(self, request: ApiRequest) -> None:
         headers = request.headers
         authorization = headers.get("authorization", "") or take_websocket_token(request)
         is_open = (
@@ -502,7 +502,7 @@ class ApiServer:
         constrained = self.feature_gates.enabled("ConstrainedImpersonation")
         return Impersonation(self._authorization, constrained=constrained, metrics=self._authorization.metrics)
 
-    def _authorize(self, request: Request) -> str:
+    def _authorize(self, request: ApiRequest) -> str:
         """Return the reason for which the user may send a request. Raises StatusError 403."""
         began = perf_counter()
         attributes = access_attributes(request)
@@ -520,7 +520,7 @@ class ApiServer:
             raise forbidden(attributes, decision.reason)
         return decision.reason
 
-    def _non_resource(self, request: Request) -> Response | Handling[Response]:
+    def _non_resource(self, request: ApiRequest) -> Response | Handling[Response]:
         path = request.path.rstrip("/")
         if path in ("/metrics", "/metrics/slis"):
             from kubeloop.devcluster.server.metrics_page import metrics_response  # imports prometheus_client
@@ -572,7 +572,7 @@ class ApiServer:
 
     # --- injected faults ----------------------------------------------------------------------------------------------
 
-    async def _handle_with_faults(self, request: Request, faults: FaultSource) -> Response:
+    async def _handle_with_faults(self, request: ApiRequest, faults: FaultSource) -> Response:
         if (seconds := faults.latency_seconds()) > 0:
             await asyncio.sleep(seconds)
         write = request.method in ("POST", "PUT", "PATCH", "DELETE")
@@ -597,7 +597,7 @@ class ApiServer:
             response.body = _drop_at_random(response.body, faults)
         return response
 
-    async def _conflict(self, request: Request) -> Response:
+    async def _conflict(self, request: ApiRequest) -> Response:
         try:
             info = self._route(request)
             if info is None or request.method == "POST":
@@ -671,7 +671,7 @@ async def _completed(response: Response | PendingResponse) -> Response:
     return response if isinstance(response, Response) else await response()
 
 
-def _failure(request: Request, error: Exception) -> Response:
+def _failure(request: ApiRequest, error: Exception) -> Response:
     """Return the response for an exception of a handler."""
     match error:
         case errors.StatusError():

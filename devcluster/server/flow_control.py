@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.json_object import JSON
@@ -35,7 +35,7 @@ class FlowControl:
         self._named_namespaces: set[str] = set()  # by rules of schemas; all others are alike
         self._classified: dict[tuple[Any, ...], Headers] = {}
 
-    def headers(self, request: Request) -> Headers:
+    def headers(self, request: ApiRequest) -> Headers:
         """Return the headers that name the FlowSchema and the priority level of an authenticated request."""
         info, user = request.route, request.user
         if not user or not (self._is_subscribed or self._store.initial_objects_created(FLOW_SCHEMAS)):
@@ -109,7 +109,7 @@ def _shares(spec: JSON) -> int:
     return shares
 
 
-def _attributes(request: Request, *, watches: bool) -> dict[str, str]:
+def _attributes(request: ApiRequest, *, watches: bool) -> dict[str, str]:
     """Return the attributes of a request as rules name them; without "resource" for a path of no resource."""
     info = request.route
     if info is None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE, Request, Response, json_response, text_response
+from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE, ApiRequest, Response, json_response, text_response
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.serializer.negotiation import matches_accept
 
@@ -24,7 +24,7 @@ The other checks of kube-apiserver test etcd and start-up hooks, which a server 
 """
 
 
-def health(request: Request) -> Response | None:
+def health(request: ApiRequest) -> Response | None:
     """Return the response to /healthz, /livez, /readyz and their single check; None for other paths."""
     name, _, check = request.path.removeprefix("/").partition("/")
     if f"/{name}" not in HEALTH:
@@ -64,7 +64,7 @@ def listed_paths(versions: Iterable[tuple[str, str]], zpages: Iterable[str]) -> 
 _INDENTING_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 
 
-def wants_indented_json(request: Request) -> bool:
+def wants_indented_json(request: ApiRequest) -> bool:
     """Return True if JSON is to be indented. Source: apiserver negotiation.isPrettyPrint."""
     if request.query and (pretty := request.option("pretty")):
         return pretty in _TRUE
@@ -80,7 +80,7 @@ def indented(status: int, value: Any) -> Response:
     return Response(status, msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
-def openid(request: Request, keys: TokenKey) -> Response | None:
+def openid(request: ApiRequest, keys: TokenKey) -> Response | None:
     """Return the OpenID documents of tokens; None for other paths. Raises StatusError 404, 405, 406."""
     path = request.path.rstrip("/")
     if path not in (_CONFIGURATION, _KEYS):

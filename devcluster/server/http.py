@@ -32,7 +32,7 @@ from typing import Any, Protocol, cast
 import httptools
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import PendingResponse, Request, Response, json_response
+from kubeloop.devcluster.api.request import ApiRequest, PendingResponse, Response, json_response
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.allocator import return_freed_memory
 from kubeloop.kube.clock import Clock
@@ -67,7 +67,7 @@ class RequestHandler(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def respond(self, request: Request) -> Response | PendingResponse:
+    def respond(self, request: ApiRequest) -> Response | PendingResponse:
         """Return the response, or a function that completes it if the request has to wait.
 
         The function raises AnswerLost to cut the connection.
@@ -172,7 +172,7 @@ class _Connection(SharedBufferProtocol):
         self._unread_bytes = 0
         self._upgraded = False
         self._readable = asyncio.Event()
-        self._waiting: deque[tuple[Request, bool]] = deque()  # complete requests, and True to keep the connection
+        self._waiting: deque[tuple[ApiRequest, bool]] = deque()  # complete requests, and True to keep the connection
         self._postponed: Callable[[], None] | None = None  # sends the response to a write
         self._in_message = False
         self._url = b""
@@ -310,7 +310,7 @@ class _Connection(SharedBufferProtocol):
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
-        request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
+        request = ApiRequest.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
         request.certificates = self._certificates
         request.client_address = self._client_address
         # the parser stops behind a request to upgrade the protocol
@@ -355,7 +355,9 @@ class _Connection(SharedBufferProtocol):
         if write is not None:
             write()
 
-    async def _answer_in_time(self, request: Request, response: Response | PendingResponse, keep_alive: bool) -> None:
+    async def _answer_in_time(
+        self, request: ApiRequest, response: Response | PendingResponse, keep_alive: bool
+    ) -> None:
         try:
             if not isinstance(response, Response):
                 response = await response()
@@ -395,7 +397,7 @@ class _Connection(SharedBufferProtocol):
         lines.append(b"\r\n")
         return b"".join(lines)
 
-    def _write(self, request: Request, response: Response, body: bytes, keep_alive: bool) -> None:
+    def _write(self, request: ApiRequest, response: Response, body: bytes, keep_alive: bool) -> None:
         if self._transport is None:
             return
         extra_headers = b""
@@ -408,7 +410,7 @@ class _Connection(SharedBufferProtocol):
         self._send(head if request.method == "HEAD" else head + body)
         self._finish(keep_alive)
 
-    async def _stream(self, request: Request, response: Response, keep_alive: bool) -> None:
+    async def _stream(self, request: ApiRequest, response: Response, keep_alive: bool) -> None:
         assert not isinstance(response.body, bytes)
         chunks = response.body
         chunked = self._parser is not None and self._parser.get_http_version() != "1.0"

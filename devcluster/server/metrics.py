@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.server.health_paths import HEALTH
 
 SECONDS = (
@@ -58,7 +58,7 @@ class RequestMetrics:
         self.answered = 0
         self.unauthenticated = 0
 
-    def note(self, request: Request, response: Response, seconds: float) -> None:
+    def note(self, request: ApiRequest, response: Response, seconds: float) -> None:
         """Count one request; a watch counts when it starts."""
         info, method = request.route, request.method
         self.answered += 1
@@ -104,7 +104,7 @@ class RequestMetrics:
         self.answered = self.unauthenticated = 0
 
 
-def _labels(request: Request) -> Labels | None:
+def _labels(request: ApiRequest) -> Labels | None:
     """Return the labels; None for unknown paths, which clients could invent without limit."""
     info, method = request.route, request.method
     if info is None:

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from kubeloop.devcluster.admission.webhooks.webhook_metrics import WebhookMetrics
-from kubeloop.devcluster.api.request import Request, Response, text_response
+from kubeloop.devcluster.api.request import ApiRequest, Response, text_response
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.authorization.access_metrics import AccessMetrics, Durations
@@ -30,7 +30,7 @@ _WITHOUT_DRY_RUN = tuple(name for name in Labels._fields if name != "dry_run")
 
 
 def metrics_response(
-    request: Request,
+    request: ApiRequest,
     metrics: RequestMetrics,
     store: ObjectStore,
     webhooks: WebhookMetrics,

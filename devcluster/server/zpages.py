@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
+from kubeloop.devcluster.api.request import JSON_TYPE, ApiRequest, Response, text_response
 from kubeloop.devcluster.serializer.negotiation import AcceptClause, negotiate_media_type
 from kubeloop.devcluster.serializer.responses import encode_yaml, error_response
 from kubeloop.kube.clock import rfc3339
@@ -30,13 +30,13 @@ _BINARY_VERSION, _EMULATION_VERSION = "1.36.2", "1.36"
 _NOT_FOR_DEBUGGING = ("api", "apis", "openid", "openapi", ".well-known")
 
 
-def flagz(request: Request, flags: Mapping[str, str]) -> Response:
+def flagz(request: ApiRequest, flags: Mapping[str, str]) -> Response:
     """Return the settings by the names of kube-apiserver's flags."""
     lines = "".join(f"{name}: {flags[name]}\n" for name in sorted(flags))
     return _zpage_response(request, "Flagz", {"flags": dict(sorted(flags.items()))}, lines)
 
 
-def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[str]) -> Response:
+def statusz(request: ApiRequest, began: datetime, now: datetime, paths: Iterable[str]) -> Response:
     """Return start time, versions, and the first segments of `paths` that help debugging."""
     seconds = max(0, int((now - began).total_seconds()))
     parts = {path.split("/")[1] for path in paths} - {"", *_NOT_FOR_DEBUGGING}
@@ -64,7 +64,7 @@ def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[st
     )
 
 
-def _zpage_response(request: Request, kind: str, content: JSON, text: str) -> Response:
+def _zpage_response(request: ApiRequest, kind: str, content: JSON, text: str) -> Response:
     accept = request.headers.get("accept", "").strip()
 
     def is_supported(media_type: str, clause: AcceptClause) -> bool:

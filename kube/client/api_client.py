@@ -28,7 +28,7 @@ from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedRe
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableResponse, from_response
 from kubeloop.kube.objects import api_types
-from kubeloop.kube.objects.api_types import JSONValue, ListMeta, Status
+from kubeloop.kube.objects.api_types import ApiStatus, JSONValue, ListMeta
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.values.integers import parse_integer
 
@@ -82,7 +82,7 @@ class DeleteArguments(TypedDict, total=False):
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One page of a list. `metadata.continue_` is "" on the last page. `restarted`: the list started over with this
-    page, and the previous pages must be dropped (see Client.pages)."""
+    page, and the previous pages must be dropped (see ApiClient.pages)."""
 
     metadata: ListMeta = ListMeta()
     items: list[T] = []
@@ -116,7 +116,7 @@ class _Lane:
         self.bucket = TokenBucket(qps, burst or max(1, round(qps * 2))) if qps else None
 
 
-class Client:
+class ApiClient:
     """Kubernetes verbs over one Transport.
 
     Every request but a watch has the trace context of the running task (`current_span`).
@@ -156,7 +156,7 @@ class Client:
             for content_type in ("application/json", *(kind.value for kind in PatchType))
         }
 
-    def with_warnings(self, on_warning: Callable[[str], None]) -> Client:
+    def with_warnings(self, on_warning: Callable[[str], None]) -> ApiClient:
         """Return a client on the same transport and limits that passes each warning of a response to `on_warning`."""
         client = copy.copy(self)
         client._on_warning = on_warning
@@ -588,7 +588,7 @@ class WatchEvents(Generic[T]):
 def _lenient_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[Any]:
     try:
         raw_event = msgspec.json.decode(line, type=_RawEvent)
-        type_ = Status if raw_event.type == "ERROR" else type_  # type: ignore[assignment]
+        type_ = ApiStatus if raw_event.type == "ERROR" else type_  # type: ignore[assignment]
         try:
             return WatchEvent(type=raw_event.type, object=api_types.decode(type_, raw_event.object))
         except msgspec.ValidationError as error:

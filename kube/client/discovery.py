@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.objects.resources import Resource
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
@@ -22,10 +22,10 @@ class ResourceMap:
         self._by_kind = {(resource.api_version, resource.kind): resource for resource in resources}
 
     @classmethod
-    async def discover(cls, client: Client) -> ResourceMap:
+    async def discover(cls, client: ApiClient) -> ResourceMap:
         """Query the server, by aggregated discovery (v1.30 and later) or group by group.
 
-        Raises what `Client.raw` raises.
+        Raises what `ApiClient.raw` raises.
         """
         resources: list[Resource[dict[str, Any]]] = []
         verbs: dict[str, frozenset[str]] = {}
@@ -82,7 +82,7 @@ def _parse_aggregated(document: dict[str, Any]) -> ResourcesWithVerbs:
     return entries_found
 
 
-async def _discover_groups(client: Client, document: dict[str, Any]) -> ResourcesWithVerbs:
+async def _discover_groups(client: ApiClient, document: dict[str, Any]) -> ResourcesWithVerbs:
     if document.get("kind") == "APIVersions":
         group_versions = [("", version, f"/api/{version}") for version in document.get("versions", [])]
     else:

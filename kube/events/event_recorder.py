@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.events.event_aggregation import EventCorrelator, PendingEvent, event_note
@@ -85,7 +85,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         *,
         clock: Clock,
         rng: random.Random,

@@ -103,7 +103,7 @@ class StatusDetails(Struct):
     retry_after_seconds: int = 0
 
 
-class Status(Struct):
+class ApiStatus(Struct):
     """metav1.Status: the body of every error response of the API server."""
 
     api_version: str = "v1"

@@ -25,7 +25,7 @@ from kubeloop.kube import yaml
 from kubeloop.kube.auth.certificate_authority import private_key_pem
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.auth.kubeconfig import read_kubeconfig
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -48,7 +48,7 @@ def kubeconfig(options: KubeconfigOptions) -> int:
 
     async def main() -> int:
         transport = await connect(paths)
-        client = Client(transport, clock=SystemClock(), rng=random.Random())
+        client = ApiClient(transport, clock=SystemClock(), rng=random.Random())
         try:
             credentials.update(await _credentials(client, options.user, groups, round(options.duration)))
         except ApiError as error:
@@ -91,7 +91,7 @@ def kubeconfig(options: KubeconfigOptions) -> int:
     return 0
 
 
-async def _credentials(client: Client, user: str, groups: Sequence[str], seconds: int) -> dict[str, str]:
+async def _credentials(client: ApiClient, user: str, groups: Sequence[str], seconds: int) -> dict[str, str]:
     """Return the certificate and key of a user, as a kubeconfig has them. Raises ApiError, UserError."""
     key = ec.generate_private_key(ec.SECP256R1())
     names = [(NameOID.ORGANIZATION_NAME, group) for group in groups]
@@ -125,7 +125,7 @@ async def _credentials(client: Client, user: str, groups: Sequence[str], seconds
     return {"client-certificate-data": certificate, "client-key-data": _base64(private_key_pem(key))}
 
 
-async def _issued_certificate(client: Client, name: str) -> str:
+async def _issued_certificate(client: ApiClient, name: str) -> str:
     """Wait for the certificate of a request; return it in base64. Raises UserError after ten seconds."""
     try:
         async with asyncio.timeout(_SIGN_SECONDS):

@@ -26,7 +26,7 @@ from kubeloop.cli.options.options import NewNodes
 from kubeloop.cli.terminal import output_columns
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.json_object import JSON
@@ -73,7 +73,7 @@ def add(named: Sequence[str], new: NewNodes, *, kubeconfig: Path | None, as_json
 
 
 @_with_client
-async def _add(client: Client, named: Sequence[str], new: NewNodes, template: JSON, *, as_json: bool) -> int:
+async def _add(client: ApiClient, named: Sequence[str], new: NewNodes, template: JSON, *, as_json: bool) -> int:
     present = {node["metadata"]["name"]: node for node in await _nodes(client)}
     names = _new_names(named, new, present)
     zones = Counter(
@@ -92,7 +92,7 @@ async def _add(client: Client, named: Sequence[str], new: NewNodes, template: JS
 
 
 @_with_client
-async def remove(client: Client, selection: NodeSelection, *, as_json: bool) -> int:
+async def remove(client: ApiClient, selection: NodeSelection, *, as_json: bool) -> int:
     """Delete Nodes; the pod garbage collector deletes their pods after 40 s."""
     nodes = await _selected_nodes(client, selection)
     for node in nodes:
@@ -102,7 +102,7 @@ async def remove(client: Client, selection: NodeSelection, *, as_json: bool) -> 
 
 
 @_with_client
-async def cordon(client: Client, selection: NodeSelection, *, unschedulable: bool, as_json: bool) -> int:
+async def cordon(client: ApiClient, selection: NodeSelection, *, unschedulable: bool, as_json: bool) -> int:
     """Mark the nodes as unschedulable, or as schedulable."""
     nodes = await _selected_nodes(client, selection)
     for node in nodes:
@@ -111,7 +111,7 @@ async def cordon(client: Client, selection: NodeSelection, *, unschedulable: boo
 
 
 @_with_client
-async def fail(client: Client, selection: NodeSelection, mode: str, *, as_json: bool) -> int:
+async def fail(client: ApiClient, selection: NodeSelection, mode: str, *, as_json: bool) -> int:
     """Set the failure mode of the nodes (node_objects.FAILURE_MODES); "" ends the failure."""
     nodes = await _selected_nodes(client, selection)
     if not mode and selection.all_nodes:
@@ -129,7 +129,7 @@ async def fail(client: Client, selection: NodeSelection, mode: str, *, as_json: 
 
 
 @_with_client
-async def show(client: Client, selection: NodeSelection, *, as_json: bool) -> int:
+async def show(client: ApiClient, selection: NodeSelection, *, as_json: bool) -> int:
     """Print a table of nodes."""
     if not selection.names and not selection.selector:
         return await _show(client, None, as_json=as_json)
@@ -140,12 +140,12 @@ async def show(client: Client, selection: NodeSelection, *, as_json: bool) -> in
 # --- the cluster ----------------------------------------------------------------------------------
 
 
-def _run_with_client(command: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> int:
+def _run_with_client(command: Callable[[ApiClient], Awaitable[int]], kubeconfig: Path | None) -> int:
     path = development_kubeconfig(kubeconfig)
 
     async def main() -> int:
         transport = await connect(path)
-        client = Client(transport, clock=SystemClock(), rng=random.Random())
+        client = ApiClient(transport, clock=SystemClock(), rng=random.Random())
         try:
             await _check_server(client, transport.server)
             return await command(client)
@@ -159,7 +159,7 @@ def _run_with_client(command: Callable[[Client], Awaitable[int]], kubeconfig: Pa
     return run_until_interrupted(main(), interrupted=130)
 
 
-async def _check_server(client: Client, server: str) -> None:
+async def _check_server(client: ApiClient, server: str) -> None:
     """Raise UserError unless the server is a development cluster: in a real cluster, no kubelet would run the pods."""
     response = await client.raw("GET", "/version")
     version = msgspec.json.decode(response.body).get("gitVersion", "")
@@ -170,14 +170,14 @@ async def _check_server(client: Client, server: str) -> None:
         )
 
 
-async def _nodes(client: Client, selector: str = "") -> list[JSON]:
+async def _nodes(client: ApiClient, selector: str = "") -> list[JSON]:
     query = f"?labelSelector={quote(selector)}" if selector else ""
     response = await client.raw("GET", f"/api/v1/nodes{query}")
     nodes: list[JSON] = msgspec.json.decode(response.body)["items"]
     return nodes
 
 
-async def _selected_nodes(client: Client, selection: NodeSelection) -> list[JSON]:
+async def _selected_nodes(client: ApiClient, selection: NodeSelection) -> list[JSON]:
     """Return the selected nodes. Raises UserError if one does not exist."""
     if sum((bool(selection.names), bool(selection.selector), selection.all_nodes)) != 1:
         raise UserError("no nodes selected", hint="select nodes by name, with --selector, or with --all")
@@ -198,11 +198,11 @@ async def _selected_nodes(client: Client, selection: NodeSelection) -> list[JSON
     return [present[name] for name in dict.fromkeys(selection.names)]
 
 
-async def _patch(client: Client, node: JSON, body: JSON) -> None:
+async def _patch(client: ApiClient, node: JSON, body: JSON) -> None:
     await client.patch(NODES, node["metadata"]["name"], body, PatchType.MERGE)
 
 
-async def _wait_until_ready(client: Client, names: Sequence[str]) -> None:
+async def _wait_until_ready(client: ApiClient, names: Sequence[str]) -> None:
     """Wait until the kubelets have registered; custom stages may take longer than this waits."""
     try:
         async with asyncio.timeout(_READY_SECONDS):
@@ -302,7 +302,7 @@ def _print_outcome(nodes: Sequence[JSON], outcome: str, *, as_json: bool) -> int
     return 0
 
 
-async def _show(client: Client, names: Sequence[str] | None, *, as_json: bool, title: bool = True) -> int:
+async def _show(client: ApiClient, names: Sequence[str] | None, *, as_json: bool, title: bool = True) -> int:
     nodes = [node for node in await _nodes(client) if names is None or node["metadata"]["name"] in names]
     pods = await client.raw("GET", "/api/v1/pods?fieldSelector=status.phase!=Succeeded,status.phase!=Failed")
     bound = Counter(pod["spec"].get("nodeName", "") for pod in msgspec.json.decode(pods.body)["items"])

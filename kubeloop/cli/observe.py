@@ -16,7 +16,7 @@ from kubeloop.cli.process_endpoint import serve_endpoint
 from kubeloop.cli.replica_election import check_election, run_as_candidate
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
@@ -57,7 +57,7 @@ async def _observe(settings: ObservationSettings, options: ObserveOptions, elect
     transport = await connect(kubeconfig, options.kube_context)
     async with contextlib.AsyncExitStack() as stack:
         measured = MeasuredTransport(transport, registry, clock.time_ns)
-        client = Client(ContactTransport(measured, clock.time_ns, skew.http_date), clock=clock, rng=rng)
+        client = ApiClient(ContactTransport(measured, clock.time_ns, skew.http_date), clock=clock, rng=rng)
         stack.push_async_callback(client.close)
         listener = stack.enter_context(open_listener(options.bind_address, options.endpoint_port))
         lease = (election.leader_elect_resource_namespace, election.leader_elect_resource_name)

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from kubeloop.cli.options.options import ElectionOptions
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 
 
-def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: random.Random) -> LeaderElection:
+def new_candidate(client: ApiClient, options: ElectionOptions, clock: Clock, rng: random.Random) -> LeaderElection:
     """Return a candidate for the Lease of these options."""
     return LeaderElection(client, election_settings(options), clock=clock, rng=rng)
 
@@ -34,7 +34,7 @@ def election_settings(options: ElectionOptions) -> ElectionSettings:
 
 async def run_as_candidate(
     run: Callable[[Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]], Awaitable[None]],
-    client: Client,
+    client: ApiClient,
     options: ElectionOptions,
     clock: Clock,
     rng: random.Random,

@@ -37,7 +37,7 @@ from kubeloop.cli.replica_election import check_election, election_settings, run
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import certificate_authority, connect
 from kubeloop.kube.auth.token_signer import read_token_signer
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.process.api_server_check import check_api_server
@@ -151,7 +151,7 @@ def _policy(server: ServerOptions, process: ProcessOptions, run_options: RunOpti
 
 async def _policy_of_config_map(server: ServerOptions, namespace: str, name: str) -> PolicyText:
     transport = await connect(_kubeconfig(server), server.kube_context)
-    client = Client(transport, clock=SystemClock(), rng=random.Random())
+    client = ApiClient(transport, clock=SystemClock(), rng=random.Random())
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(client.close)
         return await read_policy_config_map(client, namespace, name)
@@ -171,7 +171,7 @@ async def _run(
     async with contextlib.AsyncExitStack() as stack:
         measured = MeasuredTransport(transport, registry, clock.time_ns)
         qps = run_options.kube_api_qps if run_options.kube_api_qps > 0 else None
-        client = Client(measured, clock=clock, rng=rng, qps=qps, burst=run_options.kube_api_burst)
+        client = ApiClient(measured, clock=clock, rng=rng, qps=qps, burst=run_options.kube_api_burst)
         stack.push_async_callback(client.close)
         listener = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
         with importing():

@@ -27,7 +27,7 @@ from kubeloop.cli.options.options import (
 )
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.auth.credentials import connect_with_token
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_ready
@@ -155,7 +155,7 @@ async def _up(
         endpoint = EndpointServer(registry, clock=clock)
         cluster = await starting.ready()
         transport = MeasuredTransport(connect_with_token(cluster.ready.plain_server, token), registry, clock.time_ns)
-        client = Client(transport, clock=clock, rng=rng)
+        client = ApiClient(transport, clock=clock, rng=rng)
         stack.push_async_callback(client.close)
         settings = msgspec.structs.replace(
             settings,

@@ -23,7 +23,7 @@ from kubeloop.devcluster.handlers.reading.watch import WatchSettings
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
 from kubeloop.devcluster.storage.store import Change
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import AlreadyExists, ApiError
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 from kubeloop.kube.json_object import JSON
@@ -66,7 +66,7 @@ _NEVER_SECONDS: Final = 1e9
 class ClusterCopy:
     """A running copy. store: its objects. client: a client of its API server, of an administrator."""
 
-    def __init__(self, api: ApiServer, plane: ControlPlane, client: Client, clock: VirtualClock) -> None:
+    def __init__(self, api: ApiServer, plane: ControlPlane, client: ApiClient, clock: VirtualClock) -> None:
         self.api = api
         self.store = api.store
         self.plane = plane
@@ -129,7 +129,7 @@ async def running_copy(
     )
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=None, settings=serving)
     _load(api, state)
-    client = Client(MemoryTransport(api.handle), clock=clock, rng=random.Random(rng.getrandbits(64)))
+    client = ApiClient(MemoryTransport(api.handle), clock=clock, rng=random.Random(rng.getrandbits(64)))
     nodes = NodeSettings(
         count=0,
         start_delay_seconds=1.0,
@@ -173,7 +173,7 @@ def _load(api: ApiServer, state: ClusterState) -> None:
             table.create(key, obj)
 
 
-async def _create(client: Client, state: ClusterState) -> None:
+async def _create(client: ApiClient, state: ClusterState) -> None:
     """Create the objects that no API server has stored yet. Raises UserError for one that is refused."""
     for resource in RECORDED:
         if resource in _NOT_COPIED:
@@ -197,7 +197,7 @@ async def _create(client: Client, state: ClusterState) -> None:
                 ) from None
 
 
-async def _create_namespace(client: Client, name: str) -> None:
+async def _create_namespace(client: ApiClient, name: str) -> None:
     """Create a namespace, unless it exists."""
     with contextlib.suppress(AlreadyExists):
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

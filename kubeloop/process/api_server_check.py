@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.user_error import UserError
 
 
-async def check_api_server(client: Client, server: str, *, lists_nodes: bool = True) -> None:
+async def check_api_server(client: ApiClient, server: str, *, lists_nodes: bool = True) -> None:
     """Raise UserError unless the API server at this URL is reachable and permits listing nodes.
 
     lists_nodes: False for a process that does not read nodes; its user may not be permitted to.

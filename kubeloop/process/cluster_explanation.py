@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import Forbidden, NotFound
 from kubeloop.kube.events.event_recorder import EventRecorder
@@ -98,7 +98,7 @@ class ClusterExplanation:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         configuration: SchedulerConfiguration | None,
         *,
         gates: FeatureGates,

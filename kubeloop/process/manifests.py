@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from kubeloop.kube import yaml
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.resources import POD_GROUPS, PODS, Resource
@@ -89,7 +89,7 @@ def read_manifests(paths: Sequence[Path]) -> list[Manifest]:
 
 
 async def apply(
-    client: Client,
+    client: ApiClient,
     manifests: Iterable[Manifest],
     *,
     default_namespace: str = "default",
@@ -201,7 +201,7 @@ def last_applied(body: Mapping[str, Any]) -> str:
 
 
 async def _apply_traced(
-    client: Client,
+    client: ApiClient,
     manifest: Manifest,
     resource: Resource[Any],
     default_namespace: str,
@@ -226,7 +226,7 @@ async def _apply_traced(
 
 
 async def _apply_one(
-    client: Client,
+    client: ApiClient,
     manifest: Manifest,
     resource: Resource[Any],
     default_namespace: str,
@@ -270,7 +270,9 @@ async def _apply_one(
     return title, "unchanged" if _content(after) == before else "configured"
 
 
-async def _content_or_none(client: Client, resource: Resource[Any], name: str, namespace: str) -> dict[str, Any] | None:
+async def _content_or_none(
+    client: ApiClient, resource: Resource[Any], name: str, namespace: str
+) -> dict[str, Any] | None:
     try:
         return _content(await client.get(resource, name, namespace))
     except NotFound:

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any, Final
 
 from kubeloop.informers.reflector import Reflector
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
@@ -66,7 +66,7 @@ class ClusterRecorder:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         writer: RecordingWriter,
         resources: list[Resource[Any]],
         *,
@@ -124,7 +124,7 @@ class ClusterRecorder:
 
 
 async def recorded_resources(
-    client: Client, namespace: str, *, watch: bool
+    client: ApiClient, namespace: str, *, watch: bool
 ) -> tuple[list[Resource[Any]], dict[str, str]]:
     """Return the resources that the user may list (and watch), and why others that the server serves are left out.
 
@@ -164,7 +164,7 @@ async def recorded_resources(
     return [resource for resource, task in tasks.items() if task.result()], denied
 
 
-async def read_cluster(client: Client, clock: Clock) -> tuple[ClusterState, list[Finding]]:
+async def read_cluster(client: ApiClient, clock: Clock) -> tuple[ClusterState, list[Finding]]:
     """Return the present objects of a cluster, read-only, and what may not be listed.
 
     Raises UserError if the server does not respond, or nodes or pods may not be listed.

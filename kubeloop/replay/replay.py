@@ -18,7 +18,7 @@ from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.devcluster.storage.store import Change, ObjectStore, key_of
-from kubeloop.kube.client.api_client import Client, DeleteArguments, PatchType
+from kubeloop.kube.client.api_client import ApiClient, DeleteArguments, PatchType
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError
 from kubeloop.kube.json_object import JSON
@@ -135,7 +135,7 @@ class _Replay:
             ]
             self._load(api.store, rfc3339(day.start), rng)
             async with run_control_plane(api, settings, clock=clock, rng=rng, exporter=self._exporter):
-                client = Client(
+                client = ApiClient(
                     MemoryTransport(api.handle),
                     clock=clock,
                     rng=random.Random(rng.getrandbits(64)),
@@ -213,7 +213,7 @@ class _Replay:
 
     # --- users -------------------------------------------------------------------------------------------------------
 
-    async def _act(self, client: Client, store: ObjectStore, action: UserAction) -> None:
+    async def _act(self, client: ApiClient, store: ObjectStore, action: UserAction) -> None:
         """Send one request. A refusal is a finding."""
         resource, namespace, name = action.resource, action.namespace, action.name
         try:
@@ -235,7 +235,7 @@ class _Replay:
             subject = f"{action.type} {resource.group_resource} {namespace + '/' if namespace else ''}{name}"
             self._refused.setdefault(error.reason or str(error.code), []).append(f"{subject}: {error}")
 
-    async def _evict(self, client: Client, store: ObjectStore, action: UserAction) -> None:
+    async def _evict(self, client: ApiClient, store: ObjectStore, action: UserAction) -> None:
         """Evict a pod of the workload from the node, if it has one there."""
         names = [
             pod["metadata"]["name"]

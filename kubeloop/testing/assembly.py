@@ -93,11 +93,11 @@ async def run_control_plane(
     A crash inside raises out of the context, in an ExceptionGroup. user_agent: SPARED_USER_AGENT exempts the control
     plane from injected faults. exporter: of its traces, in place of the one that the environment configures.
     """
-    from kubeloop.kube.client.api_client import Client
+    from kubeloop.kube.client.api_client import ApiClient
     from kubeloop.process.control_plane.control_plane import ControlPlane
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
-    client = Client(
+    client = ApiClient(
         AuthorizedTransport(MemoryTransport(api.handle), authorization),
         clock=clock,
         rng=rng,

@@ -17,7 +17,7 @@ import msgspec
 
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.kube.auth.credentials import connect_with_token
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.testing import clients
@@ -44,7 +44,7 @@ class Connection:
     def __init__(self, address: ClusterAddress, portal: Portal, *, why_ended: Callable[[], str | None]) -> None:
         self.address = address
         self.portal = portal
-        self._client = Client(
+        self._client = ApiClient(
             connect_with_token(address.plain_server, address.token),
             clock=SystemClock(),
             rng=random.Random(),

@@ -15,7 +15,7 @@ import msgspec
 
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects.api_types import Deployment, Node, Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
@@ -37,7 +37,7 @@ class MemoryCluster(Operations):
     server, exempt from injected faults.
     """
 
-    def __init__(self, api: ApiServer, plane: ControlPlane, client: Client) -> None:
+    def __init__(self, api: ApiServer, plane: ControlPlane, client: ApiClient) -> None:
         super().__init__(client, self._get_page, "default")
         self.api = api
         self.plane = plane
@@ -101,5 +101,5 @@ async def memory_cluster(*, clock: Clock | None = None, **requested: Unpack[Opti
         run_control_plane(api, settings, clock=clock, rng=rng) as plane,
     ):
         transport = MemoryTransport(api.handle)
-        client = Client(transport, clock=clock, rng=random.Random(rng.getrandbits(64)), user_agent=SPARED_USER_AGENT)
+        client = ApiClient(transport, clock=clock, rng=random.Random(rng.getrandbits(64)), user_agent=SPARED_USER_AGENT)
         yield MemoryCluster(api, plane, client)

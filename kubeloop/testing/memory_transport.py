@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request import Response as ServerResponse
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError, join_headers
@@ -14,7 +14,7 @@ from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedRe
 class MemoryTransport:
     """`handle` is `ApiServer.handle`. Responses are complete or streamed, as over HTTP."""
 
-    def __init__(self, handle: Callable[[Request], Awaitable[ServerResponse]]) -> None:
+    def __init__(self, handle: Callable[[ApiRequest], Awaitable[ServerResponse]]) -> None:
         self._handle = handle
 
     @property
@@ -23,7 +23,9 @@ class MemoryTransport:
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         # without time-out: handlers respond at once, or the caller cancels
-        response = await self._handle_request(Request.of(request.method, request.target, request.headers, request.body))
+        response = await self._handle_request(
+            ApiRequest.of(request.method, request.target, request.headers, request.body)
+        )
         content = (
             response.body if isinstance(response.body, bytes) else b"".join([chunk async for chunk in response.body])
         )
@@ -31,7 +33,9 @@ class MemoryTransport:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[StreamedResponse]:
-        response = await self._handle_request(Request.of(request.method, request.target, request.headers, request.body))
+        response = await self._handle_request(
+            ApiRequest.of(request.method, request.target, request.headers, request.body)
+        )
         chunks = _single_chunk(response.body) if isinstance(response.body, bytes) else response.body
         try:
             yield StreamedResponse(response.status, _headers(response), chunks)
@@ -40,7 +44,7 @@ class MemoryTransport:
             if close is not None:
                 await close()
 
-    async def _handle_request(self, request: Request) -> ServerResponse:
+    async def _handle_request(self, request: ApiRequest) -> ServerResponse:
         try:
             return await self._handle(request)
         except AnswerLost:

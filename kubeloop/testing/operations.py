@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
@@ -68,11 +68,16 @@ class Operations:
     """Operations through one client, in one namespace by default.
 
     get_page: requests a page of the cluster's endpoint. why_ended: returns None while the cluster runs, else why it
-    ended. Raises what `Client` raises, and UserError for invalid arguments.
+    ended. Raises what `ApiClient` raises, and UserError for invalid arguments.
     """
 
     def __init__(
-        self, client: Client, get_page: GetPage, namespace: str, *, why_ended: Callable[[], str | None] = lambda: None
+        self,
+        client: ApiClient,
+        get_page: GetPage,
+        namespace: str,
+        *,
+        why_ended: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.client = client
         self.namespace = namespace

@@ -6,7 +6,7 @@ import random
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.events.event_recorder import EventSink
 from kubeloop.kube.feature_gates import FeatureGates
@@ -94,7 +94,7 @@ class Handle(Protocol):
 
     snapshot: Snapshot
     listers: Listers
-    client: Client
+    client: ApiClient
     clock: Clock
     rng: random.Random
     recorder: EventSink

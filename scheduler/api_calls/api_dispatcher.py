@@ -7,7 +7,7 @@ backend/api_dispatcher, backend/api_cache and framework/api_calls of v1.36.
 
 from __future__ import annotations
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PODS
@@ -15,7 +15,7 @@ from kubeloop.scheduler.api_calls.background_calls import BackgroundCalls
 from kubeloop.scheduler.api_calls.status_patches import StatusPatches
 
 
-async def post_binding(client: Client, binding: JSON) -> None:
+async def post_binding(client: ApiClient, binding: JSON) -> None:
     """POST a Binding. Raises ApiError, ServerUnreachable."""
     metadata = binding["metadata"]
     await client.create_raw(PODS, binding, metadata["namespace"], name=metadata["name"], subresource="binding")
@@ -27,7 +27,7 @@ class ApiDispatcher:
     A binding is sent by the task that requests it, as there is nothing to wait for but a status patch of the same pod.
     """
 
-    def __init__(self, client: Client, patches: StatusPatches, calls: BackgroundCalls) -> None:
+    def __init__(self, client: ApiClient, patches: StatusPatches, calls: BackgroundCalls) -> None:
         self._client = client
         self._patches = patches
         self._calls = calls

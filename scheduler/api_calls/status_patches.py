@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
@@ -28,7 +28,7 @@ WORKERS = 8
 STATUS_LANE = "status"  # client lane of lower precedence than bindings
 
 
-async def patch_status(client: Client, pod: Pod, status: JSON) -> None:
+async def patch_status(client: ApiClient, pod: Pod, status: JSON) -> None:
     """Send a strategic merge patch of the pod's status. Raises Conflict if another pod has its name."""
     metadata = pod.metadata
     await client.patch(
@@ -86,7 +86,7 @@ class StatusPatches:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         clock: Clock,
         calls: BackgroundCalls,
         *,

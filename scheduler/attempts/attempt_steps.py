@@ -15,7 +15,7 @@ from kubeloop.scheduler.attempts.algorithm import Algorithm
 from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.attempts.failed_attempts import FailedAttempts
 from kubeloop.scheduler.cache.arrays import Rows
-from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.cache import CacheError, SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.fit_error import FitError
@@ -39,7 +39,7 @@ class AttemptSteps:
         self,
         context: SchedulerContext,
         queue: SchedulingQueue,
-        cache: Cache,
+        cache: SchedulerCache,
         algorithm: Algorithm,
         failed_attempts: FailedAttempts,
     ) -> None:

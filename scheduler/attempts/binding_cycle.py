@@ -16,7 +16,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.api_calls.status_patches import StatusPatches
 from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.attempts.bind_times import BindTimes
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.extenders.extender import HTTPExtender
@@ -36,7 +36,7 @@ class BindingCycle:
     def __init__(
         self,
         context: SchedulerContext,
-        cache: Cache,
+        cache: SchedulerCache,
         queue: SchedulingQueue,
         patches: StatusPatches,
         waiting_pods: WaitingPods,

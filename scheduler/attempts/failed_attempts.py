@@ -14,7 +14,7 @@ from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.api_calls.status_patches import StatusPatches
 from kubeloop.scheduler.attempts.attempt import Attempt
-from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.cache import CacheError, SchedulerCache
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus
@@ -43,7 +43,7 @@ class FailedAttempts:
         self,
         context: SchedulerContext,
         queue: SchedulingQueue,
-        cache: Cache,
+        cache: SchedulerCache,
         snapshot: Snapshot,
         pods: Store[Pod],
         patches: StatusPatches,

@@ -20,7 +20,7 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.attempts.attempt_steps import AttemptSteps
 from kubeloop.scheduler.attempts.failed_attempts import FailedAttempts, skip_deleted
-from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.cache import CacheError, SchedulerCache
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
@@ -42,7 +42,7 @@ class SchedulingCycle:
         context: SchedulerContext,
         frameworks: Mapping[str, Framework],
         queue: SchedulingQueue,
-        cache: Cache,
+        cache: SchedulerCache,
         snapshot: Snapshot,
         steps: AttemptSteps,
         failed_attempts: FailedAttempts,

@@ -45,7 +45,7 @@ class _CachedPod:
         self.deadline: float | None = None  # time of expiry, in seconds of the cache's clock
 
 
-class Cache:
+class SchedulerCache:
     """Nodes and pods of the scheduler.
 
     now: a monotonic clock in seconds, for the expiry of assumed pods after assumed_pod_ttl_seconds (None: never).

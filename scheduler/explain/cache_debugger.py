@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
@@ -51,7 +51,7 @@ def _common(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*some} & {*others}))
 
 
-def compare(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping[str, Pod]) -> Differences:
+def compare(cache: SchedulerCache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping[str, Pod]) -> Differences:
     """Compare with the names of the nodes and the pods by UID, without terminated ones."""
     cached_nodes = {info.name for info in cache.nodes() if info.node is not None}
     cached = cache.pod_uids()
@@ -88,7 +88,7 @@ class _DumpedNode:
 class CacheDump:
     """A copy of the cache and queue at one point in time, to be formatted later, in parts."""
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue) -> None:
+    def __init__(self, cache: SchedulerCache, queue: SchedulingQueue) -> None:
         self._assumed = {pod.metadata.uid for pod in cache.assumed_pods()}
         nominated_to = set(queue.nominator.nodes())
         self._nodes = [

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.objects.api_types import JSONValue, Node, Pod
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
 
@@ -26,7 +26,7 @@ _PLAIN_NODES: Resource[Any] = dataclasses.replace(cast("Resource[Any]", NODES), 
 class FullObjects:
     """Complete objects in JSON, encoded once. Methods raise ApiError or ServerUnreachable if a request fails."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._nodes: dict[str, tuple[str, msgspec.Raw]] = {}  # name -> (resourceVersion, JSON)
         self._pods: dict[str, tuple[str, msgspec.Raw]] = {}  # by UID

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
@@ -71,7 +71,7 @@ class PodGroupConditions:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         clock: Clock,
         pod_groups: Lister[PodGroup],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],

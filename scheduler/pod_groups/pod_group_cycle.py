@@ -35,7 +35,7 @@ from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.attempts.attempt_steps import AttemptSteps, with_node
 from kubeloop.scheduler.attempts.failed_attempts import FailedAttempts, Failure, skip_deleted
 from kubeloop.scheduler.cache.arrays import Rows
-from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.cache import CacheError, SchedulerCache
 from kubeloop.scheduler.cache.pod_groups import PodGroupState, pod_group_key
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.context import SchedulerContext
@@ -84,7 +84,7 @@ class PodGroupCycle:
         context: SchedulerContext,
         frameworks: Mapping[str, Framework],
         queue: SchedulingQueue,
-        cache: Cache,
+        cache: SchedulerCache,
         snapshot: Snapshot,
         steps: AttemptSteps,
         failed_attempts: FailedAttempts,

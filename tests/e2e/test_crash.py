@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
@@ -47,7 +47,7 @@ class PodHistory:
         return [pod for pod in self.pods.values() if pod.spec.containers[0].image == image]
 
 
-async def watch_pods(client: Client, history: PodHistory) -> None:
+async def watch_pods(client: ApiClient, history: PodHistory) -> None:
     version = "0"
     while True:
         try:
@@ -72,9 +72,9 @@ async def wait_until(condition, description: str) -> None:
 
 
 @asynccontextmanager
-async def connected(kubeconfig: Path) -> AsyncIterator[tuple[Client, PodHistory]]:
+async def connected(kubeconfig: Path) -> AsyncIterator[tuple[ApiClient, PodHistory]]:
     transport = await connect(str(kubeconfig), None)
-    client = Client(transport, clock=SystemClock(), rng=random.Random(0))
+    client = ApiClient(transport, clock=SystemClock(), rng=random.Random(0))
     history = PodHistory()
     try:
         async with asyncio.TaskGroup() as group:
@@ -107,7 +107,7 @@ def kill(running: KubeloopProcess) -> None:
     running.process.wait(TIMEOUT_SECONDS)
 
 
-async def wait_complete(client: Client, image: str, history: PodHistory) -> None:
+async def wait_complete(client: ApiClient, image: str, history: PodHistory) -> None:
     async def is_complete() -> bool:
         try:
             deployment = await client.get(DEPLOYMENTS, "web", "default")

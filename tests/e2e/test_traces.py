@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Pod
@@ -54,7 +54,7 @@ class PodHistory:
     def running(self, app: str) -> int:
         return sum(bool(pod.spec.node_name) and pod.metadata.uid not in self.deleted for pod in self.of(app))
 
-    async def watch(self, client: Client) -> None:
+    async def watch(self, client: ApiClient) -> None:
         async with client.watch(PODS, resource_version="0") as events:
             async for event in events:
                 pod = event.object
@@ -81,8 +81,8 @@ def open_traces(endpoint: str) -> int:
 
 
 @asynccontextmanager
-async def connected(kubeconfig: Path) -> AsyncIterator[tuple[Client, PodHistory]]:
-    client = Client(await connect(str(kubeconfig), None), clock=SystemClock(), rng=random.Random(0))
+async def connected(kubeconfig: Path) -> AsyncIterator[tuple[ApiClient, PodHistory]]:
+    client = ApiClient(await connect(str(kubeconfig), None), clock=SystemClock(), rng=random.Random(0))
     history = PodHistory()
     try:
         async with asyncio.TaskGroup() as group:
@@ -98,7 +98,7 @@ def kill(running: KubeloopProcess) -> None:
     running.process.wait(TIMEOUT_SECONDS)
 
 
-async def delete(client: Client, pods: list[Pod]) -> None:
+async def delete(client: ApiClient, pods: list[Pod]) -> None:
     for pod in pods:
         try:
             await client.delete(PODS, pod.metadata.name, pod.metadata.namespace)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import BY_KIND
 from kubeloop.devcluster.handlers.reading.list_options import parse_list_options
 from kubeloop.devcluster.server.apiserver import ServingSettings
@@ -574,7 +574,7 @@ async def test_watch_may_send_initial_events(enabled):
 
 @pytest.mark.parametrize("watch_list", [True, False])
 async def test_watch_without_a_version_starts_with_the_present_objects(watch_list):
-    request = Request.of("GET", "/x?watch=1")
+    request = ApiRequest.of("GET", "/x?watch=1")
     options = parse_list_options(request, BY_KIND[("v1", "Pod")], "default", watch_list=watch_list)
     assert options.send_initial_events
     assert options.marks_initial_events_end == watch_list

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, Transport
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
@@ -55,7 +55,7 @@ async def control_plane(
         await asyncio.to_thread(server.wait_for, "export KUBECONFIG")
         clock, rng = SystemClock(), random.Random(1)
         transport = RecordingTransport(await connect(str(kubeconfig), None))
-        client = Client(transport, clock=clock, rng=rng)
+        client = ApiClient(transport, clock=clock, rng=rng)
         try:
             with patch.dict(os.environ, environ):
                 plane = ControlPlane(client, Settings(), clock=clock, rng=rng, registry=CollectorRegistry())

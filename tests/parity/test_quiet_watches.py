@@ -12,7 +12,7 @@ import pytest
 
 from kubeloop.informers import reflector
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.process.observation.observation import Observation, ObservationSettings
@@ -60,7 +60,7 @@ async def test_pending_pod_of_a_quiet_cluster_is_observed_all_the_time(server, m
         return await loop.run_in_executor(None, server.request, method, path, body)
 
     clock, rng = SystemClock(), random.Random(1)
-    client = Client(await connect(str(server.kubeconfig)), clock=clock, rng=rng)
+    client = ApiClient(await connect(str(server.kubeconfig)), clock=clock, rng=rng)
     observation = Observation(
         client, ObservationSettings(), clock=clock, rng=rng, registry=MetricsRegistry(), skew=ClockSkew()
     )

@@ -28,12 +28,12 @@ from kubeloop.controllers.runtime.writes.expectations import Expectations, UIDEx
 from kubeloop.controllers.statefulset import stateful_set_plan
 from kubeloop.informers.reflector import Reflector
 from kubeloop.informers.shared_informer import SharedInformer
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.objects.api_types import Deployment
 from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.process.control_plane.leader_election import LeaderElection
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.devices.cluster.claim_cache import ClaimCache
 from kubeloop.scheduler.framework.points.reserve_points import ReservePoints
@@ -70,8 +70,8 @@ def with_force(patch: pytest.MonkeyPatch) -> None:
 
 
 def listing_at_zero(patch: pytest.MonkeyPatch) -> None:
-    pages = Client.pages
-    patch.setattr(Client, "pages", lambda *arguments, **options: pages(*arguments, **options, resource_version="0"))
+    pages = ApiClient.pages
+    patch.setattr(ApiClient, "pages", lambda *arguments, **options: pages(*arguments, **options, resource_version="0"))
 
 
 def without_surge_limit(patch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def without_surge_limit(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_forgetting_assumed_pods(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Cache, "forget_pod", lambda self, pod: None)
+    patch.setattr(SchedulerCache, "forget_pod", lambda self, pod: None)
 
 
 def keeping_deleted_objects(patch: pytest.MonkeyPatch) -> None:

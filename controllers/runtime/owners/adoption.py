@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.writes.object_patch import patch_object
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.errors import ApiError, Invalid, NotFound
 from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, Object
 from kubeloop.kube.objects.object_fields import controller_of, controller_reference
@@ -117,7 +117,7 @@ def check_can_adopt(owner: Object, fresh: Object) -> None:
 
 
 async def claim_cached(
-    client: Client,
+    client: ApiClient,
     owner_resource: Resource[Any],
     owner: Object,
     resource: Resource[T],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from kubeloop.controllers.runtime.writes.object_patch import patch_object
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import JSONValue, Pod
 from kubeloop.kube.objects.object_fields import condition_of
@@ -41,7 +41,7 @@ def disruption_target(pod: Pod, reason: str, message: str, now: datetime) -> JSO
     }
 
 
-async def patch_pod_status(client: Client, pod: Pod, *conditions: JSONValue, **status: JSONValue) -> None:
+async def patch_pod_status(client: ApiClient, pod: Pod, *conditions: JSONValue, **status: JSONValue) -> None:
     """Set conditions and other fields of a Pod's status. Raises Conflict if another Pod has its name."""
     body = pod_status_patch(pod, *conditions, **status)
     await patch_object(client, PODS, pod, body, PatchType.STRATEGIC, "status")

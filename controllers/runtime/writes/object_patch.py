@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.objects.api_types import JSONValue, Object, Struct, to_json
 from kubeloop.kube.objects.resources import Resource
 
@@ -38,7 +38,7 @@ def changed_fields(old: Struct, new: Struct, *, always: Mapping[str, JSONValue] 
 
 
 async def patch_object(
-    client: Client,
+    client: ApiClient,
     resource: Resource[T],
     obj: Object,
     body: JSONValue,
@@ -51,13 +51,13 @@ async def patch_object(
 
 
 async def merge_object(
-    client: Client, resource: Resource[T], obj: Object, *, subresource: str = "", **members: JSONValue
+    client: ApiClient, resource: Resource[T], obj: Object, *, subresource: str = "", **members: JSONValue
 ) -> T:
     """Merge `members` into the object, and return the response. Raises Conflict if it is another version than `obj`."""
     body = versioned_merge_patch(obj.metadata.resource_version, **members)
     return await patch_object(client, resource, obj, body, subresource=subresource)
 
 
-async def patch_status(client: Client, resource: Resource[T], obj: Object, changes: JSONValue) -> T:
+async def patch_status(client: ApiClient, resource: Resource[T], obj: Object, changes: JSONValue) -> T:
     """Merge `changes` into the status of an object; see `merge_object`."""
     return await merge_object(client, resource, obj, subresource="status", status=changes)

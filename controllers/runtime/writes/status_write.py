@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kubeloop.controllers.runtime.writes.object_patch import patch_status
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, Object
 from kubeloop.kube.objects.resources import Resource
@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Object)
 
 
 async def write_status(
-    client: Client, resource: Resource[T], obj: T, changes: Callable[[T], JSONValue], reconcile: Reconcile
+    client: ApiClient, resource: Resource[T], obj: T, changes: Callable[[T], JSONValue], reconcile: Reconcile
 ) -> T:
     """Write the status of `obj`, and return the response; if it fails, try once more from a fresh read.
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.kubelet.containers.container_answers import LogAnswer
 from kubeloop.devcluster.serializer.decoding import decode_time
 from kubeloop.kube.values.integers import parse_integer
@@ -53,7 +53,7 @@ class LogOptions:
     stream: str = "all"
 
     @classmethod
-    def of(cls, request: Request, now: datetime) -> LogOptions:
+    def of(cls, request: ApiRequest, now: datetime) -> LogOptions:
         def number(name: str) -> int | None:
             text = request.option(name)
             return parse_integer(text) if text else None

@@ -15,7 +15,7 @@ from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.containers.spdy_frames import (
     Pinged,
@@ -41,7 +41,7 @@ _MAX_QUEUED = 64  # messages for a target that it has not read
 _Answer = Callable[[int], PortForwardAnswer | None]
 
 
-def begin_port_forward(request: Request, ports: Sequence[int], answer: _Answer, *, tunnels: bool) -> Response:
+def begin_port_forward(request: ApiRequest, ports: Sequence[int], answer: _Answer, *, tunnels: bool) -> Response:
     """Return the response that begins portforward. Raises StatusError 400. tunnels: True serves SPDY in WebSockets."""
     protocol = websocket_protocol(request, (TUNNEL, *CHANNEL_PROTOCOLS) if tunnels else CHANNEL_PROTOCOLS)
     if protocol != TUNNEL and not ports:

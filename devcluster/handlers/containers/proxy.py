@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.handlers.containers.port_forward import forward_target
 from kubeloop.devcluster.kubelet.containers.container_answers import PortForwardAnswer
 from kubeloop.devcluster.outgoing.http_exchange import OF_CONNECTION, HttpExchange, request_message, wants_upgrade
@@ -29,7 +29,7 @@ class ProxyTarget(NamedTuple):
     tls: bool = False
 
 
-async def proxy(request: Request, prefix: str, target: ProxyTarget) -> Response:
+async def proxy(request: ApiRequest, prefix: str, target: ProxyTarget) -> Response:
     """Send the request to the target and return its response. prefix: of the path, up to and with "/proxy".
 
     Raises StatusError 503 for a target that does not answer, 500 for one that does not change the protocol.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.handlers.containers.container_logs import file_additions
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.containers.terminal import END_OF_INPUT, Terminal
@@ -37,7 +37,7 @@ _READ_BYTES = 32 << 10
 _SUCCESS: JSON = {"metadata": {}, "status": "Success"}
 
 
-def begin_command(request: Request, answer: ExecAnswer | AttachAnswer, *, closes_streams: bool) -> Response:
+def begin_command(request: ApiRequest, answer: ExecAnswer | AttachAnswer, *, closes_streams: bool) -> Response:
     """Return the response that begins exec or attach. Raises StatusError 400.
 
     closes_streams: True serves the protocol in which a client can close its stdin.
@@ -59,7 +59,7 @@ class CommandStreams:
     tty: bool
 
     @classmethod
-    def of(cls, request: Request) -> CommandStreams:
+    def of(cls, request: ApiRequest) -> CommandStreams:
         """Return the streams of a request. Raises StatusError 400 if there is none."""
         tty = request.flag("tty")
         streams = cls(request.flag("stdin"), request.flag("stdout"), request.flag("stderr") and not tty, tty)

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.api.slow_work import SlowWork
 from kubeloop.devcluster.kubelet.containers.container_answers import (
@@ -43,7 +43,7 @@ _IMAGE_FAILURES = {
 LOG_STREAMS = ("All", "Stderr", "Stdout")
 
 
-def check_log_options(request: Request, name: str, *, selects_stream: bool) -> None:
+def check_log_options(request: ApiRequest, name: str, *, selects_stream: bool) -> None:
     """Raises StatusError 400 for unreadable options, 422 for invalid ones. selects_stream: `stream` may be given."""
     numbers = {option: _number(request, option) for option in ("sinceSeconds", "tailLines", "limitBytes")}
     since = request.option("sinceTime")
@@ -72,7 +72,7 @@ def check_log_options(request: Request, name: str, *, selects_stream: bool) -> N
         raise errors.invalid("", "PodLogOptions", name, causes)
 
 
-def _number(request: Request, name: str) -> int | None:
+def _number(request: ApiRequest, name: str) -> int | None:
     text = request.option(name)
     if not text:
         return None
@@ -90,7 +90,7 @@ def _check_time(text: str) -> None:
         raise errors.bad_request(str(error)) from error
 
 
-def requested_ports(request: Request) -> list[int]:
+def requested_ports(request: ApiRequest) -> list[int]:
     """Return the ports of a portforward request. Raises StatusError 400 for ports that are not numbers."""
     ports = [port for text in request.query.get("ports", ()) for port in text.split(",") if port]
     for port in ports:
@@ -117,10 +117,10 @@ class ContainerStreams:
         self._closes_streams = by_kubelet or gates.enabled("TranslateStreamCloseWebsocketRequests")
         self._tunnels_ports = by_kubelet or gates.enabled("PortForwardWebsockets")
 
-    def check_log_options(self, request: Request, name: str) -> None:
+    def check_log_options(self, request: ApiRequest, name: str) -> None:
         check_log_options(request, name, selects_stream=self._selects_stream)
 
-    def log(self, request: Request, pod: JSON, now: datetime) -> Response:
+    def log(self, request: ApiRequest, pod: JSON, now: datetime) -> Response:
         """Return the pod's log.
 
         It is empty if none is configured. Raises StatusError 400, also for a container that has not started; 404 for a
@@ -151,7 +151,7 @@ class ContainerStreams:
 
         return log_over_websocket(request, response)
 
-    def connect(self, request: Request, pod: JSON, subresource: str) -> Response:
+    def connect(self, request: ApiRequest, pod: JSON, subresource: str) -> Response:
         """Return the response that begins exec, attach or portforward. Raises StatusError 400 or 404."""
         namespace, name = pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
         container = "" if subresource == "portforward" else _container(pod, request.option("container"))
@@ -174,7 +174,7 @@ class ContainerStreams:
 
         return begin_command(request, answer, closes_streams=self._closes_streams)
 
-    def _port_forward(self, request: Request, namespace: str, name: str) -> Response:
+    def _port_forward(self, request: ApiRequest, namespace: str, name: str) -> Response:
         if not self._answers.forwards_ports(namespace, name):
             raise _not_configured("portforward", "PortForward or ClusterPortForward")
         from kubeloop.devcluster.handlers.containers.port_forward import begin_port_forward
@@ -184,7 +184,7 @@ class ContainerStreams:
 
         return begin_port_forward(request, requested_ports(request), answer, tunnels=self._tunnels_ports)
 
-    async def proxy(self, request: Request, resource: Resource[Any], namespace: str, target: str) -> Response:
+    async def proxy(self, request: ApiRequest, resource: Resource[Any], namespace: str, target: str) -> Response:
         """Return the response of the configured target for a port of a pod, Service or node.
 
         Raises StatusError 400, also if none is configured, 404 or 503.
@@ -204,7 +204,7 @@ class ContainerStreams:
         raise _not_configured("proxy", "PortForward or ClusterPortForward", where)
 
     async def _proxied(
-        self, request: Request, prefix: str, destination: _Destination, answer: PortForwardAnswer, *, tls: bool
+        self, request: ApiRequest, prefix: str, destination: _Destination, answer: PortForwardAnswer, *, tls: bool
     ) -> Response:
         from kubeloop.devcluster.handlers.containers.proxy import ProxyTarget, proxy
 

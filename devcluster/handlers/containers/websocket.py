@@ -20,7 +20,7 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response
+from kubeloop.devcluster.api.request import JSON_TYPE, ApiRequest, Response
 from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
 from kubeloop.devcluster.handlers.containers.local_commands import concurrent
 
@@ -112,7 +112,7 @@ class WebSocket:
         await self._connection.send(data)
 
 
-def websocket_protocol(request: Request, protocols: Sequence[str]) -> str:
+def websocket_protocol(request: ApiRequest, protocols: Sequence[str]) -> str:
     """Return the first of the client's protocols that is in `protocols`.
 
     Raises StatusError 400 if there is none, or if the request is not one for a WebSocket.
@@ -134,11 +134,11 @@ def websocket_protocol(request: Request, protocols: Sequence[str]) -> str:
     return protocol
 
 
-def _requested_protocols(request: Request) -> list[str]:
+def _requested_protocols(request: ApiRequest) -> list[str]:
     return [name.strip() for name in request.headers.get("sec-websocket-protocol", "").split(",")]
 
 
-def log_over_websocket(request: Request, response: Response) -> Response:
+def log_over_websocket(request: ApiRequest, response: Response) -> Response:
     """Return the response that sends a log in messages: binary, or text in base64. Or the refusal of the handshake."""
     refusal = _refusal(request)
     if refusal is not None:
@@ -149,7 +149,7 @@ def log_over_websocket(request: Request, response: Response) -> Response:
     return _send_over_websocket(request, response, protocol, _data_messages(protocol))
 
 
-def watch_over_websocket(request: Request, open_watch: Callable[[], Response]) -> Response:
+def watch_over_websocket(request: ApiRequest, open_watch: Callable[[], Response]) -> Response:
     """Return the response that sends each event of a watch in a message, or the refusal of the handshake.
 
     An event in JSON is a text message, another a binary one. The client must send its Origin and may request any single
@@ -167,7 +167,7 @@ def watch_over_websocket(request: Request, open_watch: Callable[[], Response]) -
     return _send_over_websocket(request, response, protocol, _watch_messages(response))
 
 
-def _refusal(request: Request) -> Response | None:
+def _refusal(request: ApiRequest) -> Response | None:
     """Return the response to a handshake without key or of another version of WebSocket."""
     if not request.headers.get("sec-websocket-key"):
         return _handshake_error(400, b"mismatch challenge/response")
@@ -181,7 +181,7 @@ def _handshake_error(status: int, message: bytes = b"", *headers: tuple[str, str
 
 
 def _send_over_websocket(
-    request: Request, response: Response, protocol: str, to_messages: Callable[[bytes], Iterator[bytes | str]]
+    request: ApiRequest, response: Response, protocol: str, to_messages: Callable[[bytes], Iterator[bytes | str]]
 ) -> Response:
     """Return the response that sends a body in messages, until the client disconnects."""
     body = response.body
@@ -235,7 +235,7 @@ def _data_messages(protocol: str) -> Callable[[bytes], Iterator[bytes | str]]:
     return lambda chunk: iter((chunk,))
 
 
-def accept_websocket(request: Request, protocol: str, serve: Callable[[WebSocket], Awaitable[None]]) -> Response:
+def accept_websocket(request: ApiRequest, protocol: str, serve: Callable[[WebSocket], Awaitable[None]]) -> Response:
     """Return the response that upgrades to a WebSocket. serve: serves the connection, which is closed afterwards."""
 
     async def serve_connection(connection: UpgradedConnection) -> None:

@@ -9,7 +9,7 @@ import re
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.reading.continue_token import decode_continue_token
 from kubeloop.devcluster.handlers.reading.selectors import Selection, selected_name, selection
@@ -56,7 +56,7 @@ def parse_resource_version(text: str) -> int | None:
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 
 
-def query_integer(request: Request, name: str) -> int | None:
+def query_integer(request: ApiRequest, name: str) -> int | None:
     """Return an integer of the query, None if absent. Raises StatusError 400 with Go's message."""
     if name not in request.query:
         return None
@@ -70,7 +70,7 @@ def query_integer(request: Request, name: str) -> int | None:
 
 
 def parse_list_options(
-    request: Request,
+    request: ApiRequest,
     served: ServedResource,
     namespace: str,
     name: str = "",

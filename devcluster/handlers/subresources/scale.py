@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.field_access import without_managed_fields
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo, check_names
 from kubeloop.devcluster.api.served_resources import ServedResource
@@ -189,7 +189,7 @@ def _not_converted(which: str, named: str) -> str:
     return f"failed to convert {which} object ({named}; autoscaling/v1, Kind=Scale) to proper version: {reason}"
 
 
-def _patched(request: Request, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
+def _patched(request: ApiRequest, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
     # the internal version of a Scale, to which patches apply, always has replicas
     complete = {**old, "spec": {"replicas": 0, **old["spec"]}}
     return patched(complete, request.body, patch_type, SCALE, mode)

@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import META_VERSION, DeleteOptions
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.handlers.reading.list_options import query_integer
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.request_bodies import (
@@ -32,7 +32,7 @@ _OF_META = (
 )  # fmt: skip
 
 
-def read_delete_options(request: Request) -> DeleteOptions:
+def read_delete_options(request: ApiRequest) -> DeleteOptions:
     """Read the options from the body, else from the query. Raises StatusError 400, 415, 422."""
     if not request.body:
         return delete_options(_query(request))
@@ -42,7 +42,7 @@ def read_delete_options(request: Request) -> DeleteOptions:
     return delete_options(options)
 
 
-def _body(request: Request) -> JSON:
+def _body(request: ApiRequest) -> JSON:
     """Decode the body; kinds that exist in every version are converted to meta.k8s.io/v1, as in Kubernetes."""
     try:
         raw, _ = parse_body(request)
@@ -66,7 +66,7 @@ def _other_kind(kind: str, api_version: str) -> str:
     return f"no kind {quoted(kind)} is registered for version {quoted(api_version)}"
 
 
-def _query(request: Request) -> JSON:
+def _query(request: ApiRequest) -> JSON:
     options: JSON = {}
     if (grace := query_integer(request, "gracePeriodSeconds")) is not None:
         options["gracePeriodSeconds"] = grace

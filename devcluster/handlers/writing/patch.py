@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_PATCHES, ServedResource
 from kubeloop.devcluster.api.strategy import CustomResource
 from kubeloop.devcluster.languages.go_text import go_print
@@ -43,7 +43,7 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 PATCH_TYPES = (_JSON_PATCH, _MERGE, _STRATEGIC, APPLY)
 
 
-def patch_type(request: Request) -> str:
+def patch_type(request: ApiRequest) -> str:
     """Return the Content-Type up to a semicolon; its case is significant, as in kube-apiserver."""
     return request.headers.get("content-type", "").partition(";")[0]
 
@@ -58,7 +58,7 @@ def check_patch_type(served: ServedResource, media_type: str) -> None:
         raise errors.StatusError(415, "UnsupportedMediaType", message + ", ".join(CUSTOM_RESOURCE_PATCHES))
 
 
-def patch_option_causes(request: Request, kind: str) -> list[JSON]:
+def patch_option_causes(request: ApiRequest, kind: str) -> list[JSON]:
     """Return the causes against `fieldManager` and `force` options that do not fit the patch type."""
     causes = []
     if kind == APPLY:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.writer import ApplyOptions, Writer
 from kubeloop.devcluster.serializer.request_bodies import field_validation_cause
@@ -18,7 +18,7 @@ from kubeloop.kube.json_object import JSON
 _encode = msgspec.json.Encoder().encode
 
 
-def writer_of(request: Request) -> Writer:
+def writer_of(request: ApiRequest) -> Writer:
     """Return the author of a write: ?fieldManager, else the user agent up to its first slash."""
     manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
     return Writer(manager, user=request.user)
@@ -31,7 +31,7 @@ def apply_options(context: RequestContext) -> ApplyOptions:
     return ApplyOptions(manager, context.now(), force=force, subresource=context.info.subresource)
 
 
-def read_dry_run(request: Request, options_kind: str, other_causes: Sequence[JSON] = ()) -> bool:
+def read_dry_run(request: ApiRequest, options_kind: str, other_causes: Sequence[JSON] = ()) -> bool:
     """Return True for ?dryRun=All; validates the field manager and the field validation as well.
 
     other_causes: those against other options. Raises StatusError 422 with all causes.

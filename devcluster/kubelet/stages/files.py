@@ -55,7 +55,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class StagePatch:
     """A patch of the object. root: field whose value the template renders; "": the template renders a whole patch."""
 
     template: Template
@@ -96,7 +96,7 @@ class Step:
     event: tuple[str, str, str] | None = None  # type, reason, message
     finalizers: Finalizers | None = None
     delete: bool = False
-    patch: Patch | None = None
+    patch: StagePatch | None = None
     apply: Apply | None = None
 
 
@@ -264,7 +264,7 @@ def _steps(value: YamlValue, spec: YamlFields) -> tuple[Step, ...]:
     elif next_fields.text("statusTemplate").strip():
         subresource, user = next_fields.text("statusSubresource", "status"), next_fields.user("statusPatchAs")
         template = next_fields["statusTemplate"].template()
-        steps.append(Step(patch=Patch(template, _default_patch_type(spec), "status", subresource, user)))
+        steps.append(Step(patch=StagePatch(template, _default_patch_type(spec), "status", subresource, user)))
     if next_fields.boolean("delete"):
         steps.append(Step(delete=True))
     return tuple(steps)
@@ -313,9 +313,9 @@ def _apply(value: YamlValue) -> Apply:
     )
 
 
-def _patch(value: YamlValue, default: PatchType) -> Patch:
+def _patch(value: YamlValue, default: PatchType) -> StagePatch:
     fields = value.fields("subresource", "root", "template", "type", "impersonation")
-    return Patch(
+    return StagePatch(
         template=fields.required("template").template(),
         type=fields["type"].one_of("json", "merge", "strategic") if "type" in fields else default,  # type: ignore[arg-type] # checked by one_of
         root=fields.text("root"),

@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS
 from kubeloop.devcluster.api.slow_work import HandlerTasks, run
-from kubeloop.devcluster.kubelet.stages.files import Finalizers, Patch, Stage
+from kubeloop.devcluster.kubelet.stages.files import Finalizers, Stage, StagePatch
 from kubeloop.devcluster.kubelet.stages.requests import Refused, ResourcePath, StageRequests
 from kubeloop.devcluster.kubelet.stages.schedule import (
     PendingStage,
@@ -171,7 +171,7 @@ class ObjectStages:
                 await apply_rendered(self._requests, step.apply, pending.obj, self._context())
         return after
 
-    async def _apply_patch(self, pending: PendingStage[ResourcePath], patch: Patch) -> JSON | None:
+    async def _apply_patch(self, pending: PendingStage[ResourcePath], patch: StagePatch) -> JSON | None:
         patch_body = render_yaml(patch.template, pending.obj, self._context())
         if patch_body is None:
             return None

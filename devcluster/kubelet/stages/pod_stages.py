@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.slow_work import HandlerTasks
 from kubeloop.devcluster.api.strategy import Write, strategy_of
 from kubeloop.devcluster.kubelet.pods.simulated_node import SimulatedNode
 from kubeloop.devcluster.kubelet.pods.simulated_pod import SimulatedPod
-from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Finalizers, Patch, Stage, Step
+from kubeloop.devcluster.kubelet.stages.files import ADD_TO, Finalizers, Stage, StagePatch, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
 from kubeloop.devcluster.kubelet.stages.schedule import (
     PendingStage,
@@ -260,7 +260,7 @@ _ADD_HINT = f"to add stages to that behaviour, give each the annotation {ADD_TO}
 _IDENTITY = ("name", "namespace", "uid", "creationTimestamp", "resourceVersion", "deletionTimestamp", "generation")
 
 
-def _apply(obj: JSON, patch_body: Any, patch: Patch, resource: Resource[Any]) -> JSON:
+def _apply(obj: JSON, patch_body: Any, patch: StagePatch, resource: Resource[Any]) -> JSON:
     body = wrap_patch(patch.root, patch_body, json_patch=patch.type == "json")
     if patch.type == "json":
         changed: JSON = patches.json_patch(obj, body)

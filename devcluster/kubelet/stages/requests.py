@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.api.slow_work import Handling
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.json_object import JSON
@@ -53,7 +53,7 @@ class ResourcePath:
 class StageRequests:
     """Sends requests to a server in this process, with its token if it has one."""
 
-    def __init__(self, handle: Callable[[Request], Handling[Response]], token: str | None) -> None:
+    def __init__(self, handle: Callable[[ApiRequest], Handling[Response]], token: str | None) -> None:
         self._handle = handle
         self._token = token
 
@@ -74,7 +74,7 @@ class StageRequests:
             headers["impersonate-user"] = user
         target = f"{target}?{urlencode(query)}" if query else target
         content = b"" if body is None else msgspec.json.encode(body)
-        return await self._handle(Request.of(method, target, headers, content))
+        return await self._handle(ApiRequest.of(method, target, headers, content))
 
     async def _content(self, method: str, target: str, body: Any = None, **more: Any) -> JSON:
         response = await self._send(method, target, body, **more)

@@ -76,14 +76,14 @@ def _names(options: Mapping[str, Any], kind: str, namespace: str, prefix: str) -
 
 async def _names_in_cluster(kubeconfig: tuple[str, ...], context: str | None, kind: str, namespace: str) -> list[str]:
     with importing():
-        from kubeloop.kube.client.api_client import Client
+        from kubeloop.kube.client.api_client import ApiClient
         from kubeloop.kube.objects.resources import ALL
 
     resource = next((resource for resource in ALL if resource.kind.lower() == kind), None)
     if resource is None:
         return []
     async with asyncio.timeout(_TIMEOUT_SECONDS):
-        client = Client(await connect(kubeconfig, context), clock=SystemClock(), rng=random.Random())
+        client = ApiClient(await connect(kubeconfig, context), clock=SystemClock(), rng=random.Random())
         try:
             response = await client.raw("GET", resource.path(namespace), headers={"accept": _METADATA_ONLY})
         finally:

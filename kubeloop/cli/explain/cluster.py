@@ -9,7 +9,7 @@ from typing import Any
 
 from kubeloop.cli.options.scheduler_options import read_scheduler_configuration
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.feature_gates import FeatureGates
@@ -35,7 +35,7 @@ def explain_in_cluster(
 
     async def main() -> int:
         transport = await connect(*source)
-        client = Client(transport, clock=SystemClock(), rng=random.Random())
+        client = ApiClient(transport, clock=SystemClock(), rng=random.Random())
         explanation = ClusterExplanation(
             client,
             configuration,

@@ -15,7 +15,7 @@ from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
 
 if TYPE_CHECKING:
-    from kubeloop.kube.client.api_client import Client
+    from kubeloop.kube.client.api_client import ApiClient
 
 POLICY_KEY = "policy.cfg"
 
@@ -83,7 +83,7 @@ def read_policy_file(path: Path) -> PolicyText:
     return PolicyText(f"--policy-config-file {path}", read_text(path, hint="--policy-config-file takes a Policy"))
 
 
-async def read_policy_config_map(client: Client, namespace: str, name: str) -> PolicyText:
+async def read_policy_config_map(client: ApiClient, namespace: str, name: str) -> PolicyText:
     """Return the Policy under the key policy.cfg of a ConfigMap. Raises UserError."""
     source = f"ConfigMap {namespace}/{name}"
     try:

@@ -12,7 +12,7 @@ import msgspec
 
 from kubeloop.cli.options.recording_options import PlanOptions
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.planning.cluster_copy import gates_of
@@ -84,7 +84,7 @@ async def _live_cluster(options: PlanOptions) -> InputCluster:
     clock = SystemClock()
     kubeconfig = str(options.kubeconfig) if options.kubeconfig else None
     transport = await connect(kubeconfig, options.kube_context)
-    client = Client(transport, clock=clock, rng=random.Random())
+    client = ApiClient(transport, clock=clock, rng=random.Random())
     try:
         state, findings = await read_cluster(client, clock)
     finally:

@@ -16,7 +16,7 @@ import msgspec
 from kubeloop.cli.options.recording_options import RecordOptions
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.json_object import JSON
@@ -46,7 +46,7 @@ async def _record(path: Path, options: RecordOptions) -> int:
     kubeconfig = str(options.kubeconfig) if options.kubeconfig else None
     transport = await connect(kubeconfig, options.kube_context)
     async with contextlib.AsyncExitStack() as stack:
-        client = Client(transport, clock=clock, rng=rng)
+        client = ApiClient(transport, clock=clock, rng=rng)
         stack.push_async_callback(client.close)
         header = Header(server=transport.server, kubernetes=await _version(client), namespace=options.namespace)
         resources, denied = await recorded_resources(client, options.namespace, watch=not options.once)
@@ -107,7 +107,7 @@ def _read_key(path: Path) -> bytes:
     return key
 
 
-async def _version(client: Client) -> str:
+async def _version(client: ApiClient) -> str:
     """Return the version of the API server. Raises UserError if it does not respond."""
     server = client.transport.server
     try:

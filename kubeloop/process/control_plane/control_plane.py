@@ -25,7 +25,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.informers.store import Store
 from kubeloop.kube.auth.token_signer import SignToken
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.events.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -176,7 +176,7 @@ class ControlPlane:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         settings: Settings,
         *,
         clock: Clock,

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import Clock, rfc3339_micro
 from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Lease
@@ -43,7 +43,7 @@ class LeaseLost(Exception):
 class LeaderElection:
     """One candidate for the lease."""
 
-    def __init__(self, client: Client, settings: ElectionSettings, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, client: ApiClient, settings: ElectionSettings, *, clock: Clock, rng: random.Random) -> None:
         self._client = client
         self._settings = settings
         self._clock = clock

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES
@@ -30,7 +30,7 @@ _DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
 
 async def check_running_components(
-    client: Client, settings: Settings, now: datetime, *, own_lease: tuple[str, str] | None
+    client: ApiClient, settings: Settings, now: datetime, *, own_lease: tuple[str, str] | None
 ) -> None:
     """Raise UserError if a live component does what these settings would do.
 
@@ -61,7 +61,7 @@ def _schedules_default_pods(settings: Settings) -> bool:
     return any(profile.scheduler_name == _DEFAULT_SCHEDULER_NAME for profile in settings.scheduler.profiles)
 
 
-async def _holder(client: Client, name: str, now: datetime, own_lease: tuple[str, str] | None) -> str:
+async def _holder(client: ApiClient, name: str, now: datetime, own_lease: tuple[str, str] | None) -> str:
     """Return the holder of a component's Lease; "" if it is free, has expired, cannot be read, or is our own."""
     if own_lease == (NAMESPACE, name):
         return ""
@@ -79,7 +79,7 @@ async def _holder(client: Client, name: str, now: datetime, own_lease: tuple[str
     return spec.holder_identity if age_seconds < (spec.lease_duration_seconds or 0) else ""
 
 
-async def _controllers_in_both(client: Client, names: Iterable[str]) -> list[str]:
+async def _controllers_in_both(client: ApiClient, names: Iterable[str]) -> list[str]:
     """Return those controllers, by their names here, that kube-controller-manager runs as well.
 
     All, if it has no static pod that can be read.

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import NODES, PODS
@@ -27,7 +27,7 @@ _LINES_PER_RECORD = 2000  # about 5 ms
 T = TypeVar("T")
 
 
-async def compare_with_api_server(client: Client, scheduler: Scheduler) -> Differences:
+async def compare_with_api_server(client: ApiClient, scheduler: Scheduler) -> Differences:
     """Compare cache and queue with the API server. Only differences that persist for a second count: others may be
     events that have not arrived yet. Raises ApiError, ServerUnreachable."""
     differences = await _compare_once(client, scheduler)
@@ -37,7 +37,7 @@ async def compare_with_api_server(client: Client, scheduler: Scheduler) -> Diffe
     return differences
 
 
-async def _compare_once(client: Client, scheduler: Scheduler) -> Differences:
+async def _compare_once(client: ApiClient, scheduler: Scheduler) -> Differences:
     from kubeloop.scheduler.event_handlers import is_terminated
     from kubeloop.scheduler.explain.cache_debugger import compare
 
@@ -58,7 +58,7 @@ async def in_batches(items: Iterable[T], size: int) -> AsyncIterator[T]:
 
 
 async def dump_on_request(
-    client: Client, requested: asyncio.Event, current_scheduler: Callable[[], Scheduler | None]
+    client: ApiClient, requested: asyncio.Event, current_scheduler: Callable[[], Scheduler | None]
 ) -> None:
     """Write the dump and the comparison to the log whenever `requested` is set. Runs until cancelled.
 

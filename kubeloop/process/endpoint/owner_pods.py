@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.errors import ApiError
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import controller_of, is_finished
@@ -17,7 +17,7 @@ from kubeloop.tracing.spans.owners import deployment_name, plural_kind
 _CRON_JOB = CRON_JOBS.kind.lower()
 
 
-async def cron_job_runs(client: Client, owner: Target) -> frozenset[str]:
+async def cron_job_runs(client: ApiClient, owner: Target) -> frozenset[str]:
     """Return the names of the Jobs of a CronJob; none for an owner of another kind.
 
     Raises UserError if the client may not list Jobs, ServerUnreachable.
@@ -28,7 +28,7 @@ async def cron_job_runs(client: Client, owner: Target) -> frozenset[str]:
     return frozenset(run for _, run, cron_job in runs if cron_job == owner.name)
 
 
-async def _runs_of_cron_jobs(client: Client, namespace: str) -> list[tuple[str, str, str]]:
+async def _runs_of_cron_jobs(client: ApiClient, namespace: str) -> list[tuple[str, str, str]]:
     """Return namespace and name of each Job of a CronJob, and the name of the CronJob."""
     try:
         jobs = (await client.list(JOBS, namespace)).items
@@ -43,7 +43,7 @@ async def _runs_of_cron_jobs(client: Client, namespace: str) -> list[tuple[str, 
     ]
 
 
-async def find_owner(client: Client, owner: Target, pods: Iterable[Pod]) -> tuple[Target, list[Pod]]:
+async def find_owner(client: ApiClient, owner: Target, pods: Iterable[Pod]) -> tuple[Target, list[Pod]]:
     """Return an owner with its namespace, and its pods, sorted by name.
 
     Without a namespace, it is the one that resolve() selects. pods: of this namespace, or of all. Raises UserError if

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.request import JSON_TYPE, PendingResponse, Request, Response
+from kubeloop.devcluster.api.request import JSON_TYPE, ApiRequest, PendingResponse, Response
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.user_error import UserError
@@ -92,7 +92,7 @@ class EndpointServer:
             finally:
                 server.close()
 
-    def respond(self, request: Request) -> Response | PendingResponse:
+    def respond(self, request: ApiRequest) -> Response | PendingResponse:
         """Return the response of a health page; other pages may await."""
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"only GET\n", _TEXT_TYPE, [("Allow", "GET, HEAD")])
@@ -103,7 +103,7 @@ class EndpointServer:
                 return _report(request, self._ready)
         return partial(self._page_response, request)
 
-    async def _page_response(self, request: Request) -> Response:
+    async def _page_response(self, request: ApiRequest) -> Response:
         if request.path == "/metrics":
             exposition = await asyncio.to_thread(importlib.import_module, "kubeloop.process.metrics.exposition")
             body, content_type = await exposition.metrics_page(self._registry, request.headers.get("accept", ""))
@@ -157,7 +157,7 @@ def _is_local_host(host: str) -> bool:
     return True
 
 
-def _report(request: Request, checks: Mapping[str, Check]) -> Response:
+def _report(request: ApiRequest, checks: Mapping[str, Check]) -> Response:
     """Return the response of a health page, in the format of Kubernetes' components (`?verbose` lists the checks)."""
     results = {name: check() for name, check in checks.items()}
     failed = {name: reason for name, reason in results.items() if reason is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.kube.client.api_client import Client, Selectors
+from kubeloop.kube.client.api_client import ApiClient, Selectors
 from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedPod
 from kubeloop.kube.objects.resources import LEASES, Resource, new_resource
@@ -25,7 +25,7 @@ MISSING_DETAIL = {
 
 
 async def check_access(
-    client: Client, namespace: str, pod_selectors: Selectors, lease: tuple[str, str] | None
+    client: ApiClient, namespace: str, pod_selectors: Selectors, lease: tuple[str, str] | None
 ) -> frozenset[str]:
     """Return the keys of MISSING_DETAIL for which the server denies permission.
 
@@ -56,7 +56,7 @@ async def check_access(
 
 
 async def may_watch(
-    client: Client, resource: Resource[Any], namespace: str = "", selectors: Selectors = NO_SELECTORS
+    client: ApiClient, resource: Resource[Any], namespace: str = "", selectors: Selectors = NO_SELECTORS
 ) -> bool:
     """Return whether the server permits to list and watch a resource. Raises ApiError and ServerUnreachable."""
     try:
@@ -68,7 +68,7 @@ async def may_watch(
         return False
 
 
-async def _may_get_lease(client: Client, namespace: str, name: str) -> bool:
+async def _may_get_lease(client: ApiClient, namespace: str, name: str) -> bool:
     try:
         await client.get(LEASES, name, namespace)
     except NotFound:

@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.informers.reflector import Reflector
 from kubeloop.informers.reflector_backoff import Backoff
-from kubeloop.kube.client.api_client import Client, Selectors
+from kubeloop.kube.client.api_client import ApiClient, Selectors
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedPod, ObservedPodMeta
@@ -85,7 +85,7 @@ class Observation:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         settings: ObservationSettings,
         *,
         clock: Clock,

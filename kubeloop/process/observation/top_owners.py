@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import OwnerReference, Struct
@@ -67,7 +67,7 @@ class TopOwners:
     _pending: UIDs of owners that wait to be read or are being read.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._controllers: dict[str, ObservedOwner | None] = {}
         self._traceparents: dict[str, str] = {}
@@ -138,7 +138,7 @@ class TopOwners:
     async def _controller_of(self, owner: _Owner) -> ObservedOwner | None:
         """Return the controller of an owner; None if it has none, does not exist, or may not be read.
 
-        Raises what `Client.raw` raises.
+        Raises what `ApiClient.raw` raises.
         """
         reference = owner.reference
         kind = reference.api_version, reference.kind

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kubeloop.devcluster.api.request import PendingResponse, Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, PendingResponse, Response
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import Resource
@@ -33,7 +33,7 @@ class RecordedCluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._revisions: list[tuple[float, int]] = []
 
-    def perform(self, *requests: Request) -> None:
+    def perform(self, *requests: ApiRequest) -> None:
         """Send requests of a user, one after the other; one that has to wait delays those that follow."""
         for number, request in enumerate(requests, start=1):
             response = self.server.respond(request)
@@ -43,7 +43,7 @@ class RecordedCluster:
                 task.add_done_callback(self._tasks.discard)
                 return
 
-    async def _complete(self, response: PendingResponse, rest: Sequence[Request]) -> None:
+    async def _complete(self, response: PendingResponse, rest: Sequence[ApiRequest]) -> None:
         await response()
         self.perform(*rest)
 

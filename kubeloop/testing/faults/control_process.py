@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.process.control_plane.control_plane import ControlPlane, Settings, settings_within_lease
 from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
@@ -58,7 +58,7 @@ class ControlProcess:
         self._journal = journal
         self._task: asyncio.Task[None] | None = None
         self.killed = asyncio.Event()
-        client = Client(self.connection, clock=clock, rng=rng)
+        client = ApiClient(self.connection, clock=clock, rng=rng)
         if elects:
             settings = settings_within_lease(settings, ElectionSettings())
         self.plane = ControlPlane(

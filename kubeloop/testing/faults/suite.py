@@ -18,12 +18,12 @@ import msgspec
 
 from kubeloop.controllers.api.controller import ControllerFactory
 from kubeloop.controllers.api.runner import controller_class, reconciled_resource
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.store import Change
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE, Resource
 from kubeloop.process.control_plane.control_plane import Settings
@@ -65,7 +65,7 @@ class FaultCluster(Operations):
     """The cluster of a run as users and the author's checks see it: operations of a `memory_cluster`, no faults."""
 
     def __init__(self, recorded: RecordedCluster) -> None:
-        client = Client(
+        client = ApiClient(
             MemoryTransport(recorded.server.handle),
             clock=recorded.clock,
             rng=random.Random(0),
@@ -441,7 +441,7 @@ class _Simulation(FaultRun):
         if method == "DELETE":
             body = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
         headers = {"content-type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
-        self._recorded.perform(Request.of(method, path, headers, msgspec.json.encode(body)))
+        self._recorded.perform(ApiRequest.of(method, path, headers, msgspec.json.encode(body)))
 
 
 def _problems(checks: Iterable[Check], cluster: FaultCluster) -> list[str]:

@@ -17,13 +17,13 @@ from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.writes.status_delay import StatusDelay
 from kubeloop.kube.errors import from_status
 from kubeloop.kube.objects.api_types import (
+    ApiStatus,
     Condition,
     Deployment,
     DeploymentStatus,
     LabelSelector,
     Pod,
     ReplicaSet,
-    Status,
     convert,
     to_json,
 )
@@ -327,7 +327,7 @@ async def claim_recorded(inputs: Any, outputs: Any, type_: Any, objects: str) ->
 
     async def patch(obj: Any, body: Any, claim: Claim) -> None:
         metadata = obj.metadata
-        error = from_status(convert(Status, as_status(errors[metadata.name]))) if metadata.name in errors else None
+        error = from_status(convert(ApiStatus, as_status(errors[metadata.name]))) if metadata.name in errors else None
         patches.append((metadata.namespace, metadata.name, body, replay_server.comparable_error(error)))
         if error is not None:
             raise error

@@ -27,7 +27,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempts.algorithm import Algorithm
 from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.cache.arrays import Rows
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
@@ -78,7 +78,7 @@ class RecordedCluster:
             setattr(self.listers, attribute, store)
         pods: Store[Pod] = Store()
         self.listers.pods = pods
-        self.cache = Cache(lambda: 0.0)
+        self.cache = SchedulerCache(lambda: 0.0)
         self.snapshot = Snapshot()
         for node in cluster.get("nodes", ()):
             self.cache.add_node(convert(Node, node))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.cache import CacheError, SchedulerCache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
@@ -49,7 +49,7 @@ def node_document(info: NodeInfo) -> dict[str, Any]:
     return document
 
 
-def apply(cache: Cache, snapshot: Snapshot, operation: dict[str, Any]) -> list[str] | None:
+def apply(cache: SchedulerCache, snapshot: Snapshot, operation: dict[str, Any]) -> list[str] | None:
     """Apply one operation. Returns the refreshed nodes for updateSnapshot."""
 
     def pod(field: str) -> Pod:
@@ -90,14 +90,14 @@ def with_required_anti_affinity(info: NodeInfo) -> list[PodInfo]:
     return [pod for pod in info.pods.values() if pod.affinity_class.required_anti_affinity_terms]
 
 
-def node_in(cache: Cache, name: str) -> NodeInfo | None:
+def node_in(cache: SchedulerCache, name: str) -> NodeInfo | None:
     return next((info for info in cache.nodes() if info.name == name), None)
 
 
 def test_cache_matches_kube_scheduler(records):
     operations = 0
     for record in records("scheduler/cache.jsonl.gz"):
-        cache, snapshot = Cache(lambda: 0.0), Snapshot()
+        cache, snapshot = SchedulerCache(lambda: 0.0), Snapshot()
         # The recorder kept references to each node entry's maps (claims, scalar resources) and wrote them at the end,
         # so that all records of an entry show its last state. Therefore these maps are compared at the end, too.
         entries: list[tuple[str, NodeInfo, dict[str, Any]]] = []

@@ -7,7 +7,7 @@ from typing import Any
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.cache import CacheError, SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.event_handlers import NodeEvents, PodEvents
 
@@ -33,7 +33,7 @@ class RecordedCalls:
         return None if obj is None else self.names.get(id(obj), "cached")
 
 
-class RecordingCache(Cache):
+class RecordingCache(SchedulerCache):
     """A cache that records the calls of its methods."""
 
     def __init__(self, calls: RecordedCalls) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.kube.objects.api_types import Node, convert
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 
@@ -14,7 +14,7 @@ def names(snapshot: Snapshot) -> list[str]:
 def test_node_order_matches_kube_scheduler(records):
     compared = 0
     for record in records("scheduler/node_order.jsonl.gz"):
-        cache, snapshot, nodes = Cache(lambda: 0.0), Snapshot(), {}
+        cache, snapshot, nodes = SchedulerCache(lambda: 0.0), Snapshot(), {}
         for number, operation in enumerate(record["operations"]):
             if operation["op"] == "remove":
                 cache.remove_node(nodes.pop(operation["name"]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.request import PendingResponse, Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, PendingResponse, Response
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 from support.apiserver.api_response import ApiResponse
@@ -73,7 +73,7 @@ class InProcessApi:
         assert status == 201, content
         return content
 
-    def _request(self, method: str, path: str, body: Any, content_type: str, headers: Mapping[str, str]) -> Request:
+    def _request(self, method: str, path: str, body: Any, content_type: str, headers: Mapping[str, str]) -> ApiRequest:
         return request(method, path, body, content_type, **{**self._default_headers, **headers})
 
     def _content(self, response: Response) -> tuple[int, Any]:
@@ -85,14 +85,14 @@ class InProcessApi:
         self.headers = dict(response.headers)
 
 
-def response_now(server: ApiServer, request: Request) -> Response:
+def response_now(server: ApiServer, request: ApiRequest) -> Response:
     """Return the response to a request that does not have to wait."""
     response = server.respond(request)
     assert isinstance(response, Response), "the request has to wait: await server.handle(request)"
     return response
 
 
-def request(method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> Request:
+def request(method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> ApiRequest:
     """Return the request that InProcessApi sends."""
     if body is None:
         data = b""
@@ -102,7 +102,7 @@ def request(method: str, path: str, body: Any = None, content_type: str = "", **
         data = body.encode() if isinstance(body, str) else msgspec.json.encode(body)
     default = "application/merge-patch+json" if method == "PATCH" and data else "application/json"
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request.of(method, path, {"content-type": content_type or default, **named}, data)
+    return ApiRequest.of(method, path, {"content-type": content_type or default, **named}, data)
 
 
 def decoded(response: Response) -> Any:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.devcluster.api import request_info
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.api.served_resources import api_gates
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -86,7 +86,7 @@ class FakeApiServer:
         self._seed = seed
         self.reset()
         self.transport = FaultyTransport(self._handle, rng=random.Random(seed + 2))
-        self.client = Client(self.transport, clock=self.clock, rng=random.Random(seed), retries=retries)
+        self.client = ApiClient(self.transport, clock=self.clock, rng=random.Random(seed), retries=retries)
         self.informers = InformerFactory(self.client, clock=self.clock, rng=random.Random(seed + 1))
         self.metrics = RecordedMetrics()
         traces = ReconcileRecorder(clock=self.clock, rng=random.Random(seed + 3))
@@ -101,7 +101,7 @@ class FakeApiServer:
             feature_gates=gates,
             status_delay_seconds=STATUS_DELAY_SECONDS,
         )
-        self._writes: list[Request] = []
+        self._writes: list[ApiRequest] = []
         self._deletions: list[asyncio.Future[Response]] = []
         self.on_write: Callable[[Write], None] = lambda write: None
 
@@ -163,7 +163,7 @@ class FakeApiServer:
         """Return the paths of the client's writes with `method` that reached the server."""
         return [write.path for write in self._writes if write.method == method]
 
-    async def _handle(self, request: Request) -> Response:
+    async def _handle(self, request: ApiRequest) -> Response:
         if request.method == "GET":
             return await self.api.server.handle(request)
         self._writes.append(request)
@@ -176,7 +176,7 @@ class FakeApiServer:
             self.on_write(Write(request.method, info.served.resource, info.subresource, request.body, before, after))
         return response
 
-    def _object(self, request: Request) -> JSON | None:
+    def _object(self, request: ApiRequest) -> JSON | None:
         """Return the object that the path names."""
         info = request_info.route(request.path, api_gates(self._gates))
         if info is None or not info.name:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.testing.faults.requests import SentRequest, error_response, injected_error, single_chunk
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -51,7 +51,7 @@ class FaultyTransport:
     on_send: called with each request when the client sends it.
     """
 
-    def __init__(self, handle: Callable[[Request], Awaitable[Response]], *, rng: random.Random) -> None:
+    def __init__(self, handle: Callable[[ApiRequest], Awaitable[Response]], *, rng: random.Random) -> None:
         self._inner = MemoryTransport(handle)
         self._rng = rng
         self.latency_seconds = 0.0

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
@@ -68,7 +68,7 @@ def fake_kubelet(server: RealApiServer, *, reports_containers: bool = False) -> 
 
 
 async def _run(server: RealApiServer, reports_containers: bool) -> None:
-    client = Client(await connect(str(server.kubeconfig), None), clock=SystemClock(), rng=random.Random(0))
+    client = ApiClient(await connect(str(server.kubeconfig), None), clock=SystemClock(), rng=random.Random(0))
     kubelet = _Kubelet(client, reports_containers)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -84,7 +84,7 @@ async def _run(server: RealApiServer, reports_containers: bool) -> None:
 class _Kubelet:
     """The kubelet of all nodes. _handled: UIDs of started pods; with "/end", of terminated pods."""
 
-    def __init__(self, client: Client, reports_containers: bool) -> None:
+    def __init__(self, client: ApiClient, reports_containers: bool) -> None:
         self._client = client
         self._reports_containers = reports_containers
         self._handled: set[str] = set()

@@ -24,15 +24,15 @@ from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owners.adoption import ClaimErrors
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
 from kubeloop.devcluster.api import request_info
-from kubeloop.devcluster.api.request import Request, Response, json_response
+from kubeloop.devcluster.api.request import ApiRequest, Response, json_response
 from kubeloop.devcluster.serializer.patches import json_patch, merge_patch
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.metadata_accessor import is_older
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, from_status
-from kubeloop.kube.objects.api_types import Status, convert
+from kubeloop.kube.objects.api_types import ApiStatus, convert
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.schema import TypeRef, type_ref
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -169,11 +169,11 @@ class ReplayServer:
         self.reads: list[dict[str, Json]] = []
         self._creates = self._status_updates = 0
         no_retries = RetryPolicy(tries=1, throttled_tries=0)
-        self.client = Client(
+        self.client = ApiClient(
             MemoryTransport(self._handle), clock=SystemClock(), rng=random.Random(0), retries=no_retries
         )
 
-    async def _handle(self, request: Request) -> Response:
+    async def _handle(self, request: ApiRequest) -> Response:
         info = request_info.route(request.path)
         assert info is not None, request.path
         resource = info.served.resource
@@ -269,7 +269,7 @@ class ReplayServer:
         if error is None and call["verb"] == "create" and exists:
             error = status_json(call, "AlreadyExists", 409)
         if error is not None:
-            call["error"] = comparable_error(from_status(convert(Status, error)))
+            call["error"] = comparable_error(from_status(convert(ApiStatus, error)))
         return error
 
 

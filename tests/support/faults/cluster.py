@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -150,7 +150,7 @@ class Cluster(RecordedCluster):
         """Delete an object at once: without grace period and finalizers."""
         self.perform(*self._removal(resource, obj))
 
-    def _removal(self, resource: Resource[Any], obj: JSON) -> list[Request]:
+    def _removal(self, resource: Resource[Any], obj: JSON) -> list[ApiRequest]:
         """Return the requests that delete an object at once, and note its controller."""
         self.owners_of_removed.add(objects.controller_of(obj).get("uid", ""))
         path = resource.path(namespace=obj["metadata"].get("namespace", ""), name=objects.name_of(obj))

@@ -21,7 +21,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extender import Extender
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.cache.pod_requests import request_rules
@@ -117,7 +117,7 @@ class PluginCluster:
         self.feature_gates = FeatureGates(feature_gates or {})
         self.pod_groups = PodGroupStates()
         rules = request_rules(self.feature_gates)
-        self.cache = Cache(lambda: 0.0, request_rules=rules, pod_groups=self.pod_groups)
+        self.cache = SchedulerCache(lambda: 0.0, request_rules=rules, pod_groups=self.pod_groups)
         self.snapshot = Snapshot()
         self.listers = Listers()
         self.pods: Store[Pod] = Store()

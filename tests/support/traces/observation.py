@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import Transport
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.process.observation.observation import Observation, ObservationSettings
@@ -15,7 +15,7 @@ from kubeloop.tracing.observation.clock_skew import ClockSkew
 def new_observation(transport: Transport, clock: VirtualClock) -> Observation:
     """Return an observation of all pods, with fixed seeds."""
     return Observation(
-        Client(transport, clock=clock, rng=random.Random(2)),
+        ApiClient(transport, clock=clock, rng=random.Random(2)),
         ObservationSettings(),
         clock=clock,
         rng=random.Random(3),

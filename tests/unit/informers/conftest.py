@@ -12,7 +12,7 @@ import pytest
 
 from kubeloop.devcluster.api import errors
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse
 from kubeloop.kube.objects.resources import PODS, Resource
 from support.apiserver.fake_apiserver import FakeApiServer
@@ -209,7 +209,7 @@ class InformerHarness:
     def __init__(self, *, seed: int = 0) -> None:
         self.server = PodServer(seed=seed)
         clock, rng = self.server.clock, random.Random(seed)
-        self.client = Client(self.server.responses, clock=clock, rng=rng)
+        self.client = ApiClient(self.server.responses, clock=clock, rng=rng)
         self.informers = InformerFactory(self.client, clock=clock, rng=rng)
         self.pods = self.informers.informer(PODS)
         self.handler = RecordingHandler()

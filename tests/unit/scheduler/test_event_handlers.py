@@ -11,7 +11,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.results import unresolvable
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupStates
 from kubeloop.scheduler.event_handlers import (
@@ -54,7 +54,7 @@ class HandledEvents:
             Registration("InterPodAffinity", events.cluster_event("Pod", events.ADD), None),
             Registration("GangScheduling", events.cluster_event("Pod", events.ADD), None),
         ]
-        self.cache = Cache(lambda: 0.0, pod_groups=PodGroupStates() if gangs else None)
+        self.cache = SchedulerCache(lambda: 0.0, pod_groups=PodGroupStates() if gangs else None)
         self.queue = SchedulingQueue(
             sort_key=lambda queued: queued.key,
             hint_maps={SCHEDULER: QueueingHintMap(registrations)},

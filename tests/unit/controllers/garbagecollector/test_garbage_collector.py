@@ -18,7 +18,7 @@ from kubeloop.controllers.garbagecollector.garbage_collector import (
 from kubeloop.controllers.garbagecollector.graph import ObjectIdentity
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.errors import Conflict
-from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod, Status
+from kubeloop.kube.objects.api_types import ApiStatus, PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
 from support.apiserver.fake_apiserver import WIDGETS, FakeApiServer
 from support.apiserver.faulty_transport import SentRequest, WatchFault
@@ -530,7 +530,7 @@ async def test_invalid_owner_of_a_cluster_scoped_object_is_checked_once(fake_api
     ],
 )
 async def test_conflicts_are_retried_after_growing_pauses(conflicts, seconds, succeeds):
-    remaining = [Conflict(Status(code=409)) for _ in range(conflicts)]
+    remaining = [Conflict(ApiStatus(code=409)) for _ in range(conflicts)]
 
     async def call() -> None:
         if remaining:

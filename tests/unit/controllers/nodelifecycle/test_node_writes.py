@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.controllers.nodelifecycle.node_writes import guarded, patch_node
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import Node, ObjectMeta, Status
+from kubeloop.kube.objects.api_types import ApiStatus, Node, ObjectMeta
 
 
 def node(version: str, uid: str = "1") -> Node:
@@ -25,7 +25,7 @@ class Client:
     async def patch(self, _resource: Any, _name: str, patch: Any, _type: Any, *, subresource: str) -> Node:
         self.patches.append(patch)
         if len(self.patches) <= self.conflicts:
-            raise Conflict(Status(code=409, reason="Conflict", message="changed"))
+            raise Conflict(ApiStatus(code=409, reason="Conflict", message="changed"))
         return node("written")
 
     async def get(self, _resource: Any, _name: str) -> Node:
@@ -61,7 +61,7 @@ async def test_last_conflict_of_a_patch_is_raised():
 @pytest.mark.parametrize(
     ("failure", "message"),
     [
-        pytest.param(NotFound(Status(code=404, message="gone")), "", id="deleted"),
+        pytest.param(NotFound(ApiStatus(code=404, message="gone")), "", id="deleted"),
         pytest.param(ServerUnreachable("refused", maybe_applied=False), "could not update node a", id="unreachable"),
         pytest.param(ValueError("broken"), "could not check node a", id="unexpected"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from kubeloop.controllers.podautoscaler.metrics_client import MetricsClient, PodMetrics, resource_usage
 from kubeloop.controllers.podautoscaler.replica_calculation import MetricError, PodMetric
 from kubeloop.kube.errors import ServerUnreachable, from_status
-from kubeloop.kube.objects.api_types import Status, StatusDetails, convert
+from kubeloop.kube.objects.api_types import ApiStatus, StatusDetails, convert
 from support.objects.autoscaled_pods import add_running_pods
 
 pytestmark = pytest.mark.virtual_time
@@ -150,16 +150,16 @@ class FailingAdapter(MetricsAdapter):
     ("error", "message"),
     [
         pytest.param(
-            from_status(Status(code=404, message="no such metric", details=StatusDetails(name="x"))),
+            from_status(ApiStatus(code=404, message="no such metric", details=StatusDetails(name="x"))),
             "no such metric",
             id="no such metric",
         ),
         pytest.param(
-            from_status(Status(code=404, message="404 page not found")),
+            from_status(ApiStatus(code=404, message="404 page not found")),
             "the server could not find the requested resource",
             id="nothing is served there",
         ),
-        pytest.param(from_status(Status(code=500, message="adapter failed")), "adapter failed", id="server error"),
+        pytest.param(from_status(ApiStatus(code=500, message="adapter failed")), "adapter failed", id="server error"),
         pytest.param(ServerUnreachable("refused", maybe_applied=False), "refused", id="unreachable"),
     ],
 )

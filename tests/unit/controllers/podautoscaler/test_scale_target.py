@@ -6,7 +6,7 @@ import pytest
 
 from kubeloop.controllers.podautoscaler.scale_target import ScaleError, ScaleTargets
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable, from_status
-from kubeloop.kube.objects.api_types import CrossVersionObjectReference, Status
+from kubeloop.kube.objects.api_types import ApiStatus, CrossVersionObjectReference
 from support.objects.autoscaled_pods import add_target, replicas, set_replicas
 
 pytestmark = pytest.mark.virtual_time
@@ -57,7 +57,7 @@ async def test_custom_resource_is_scaled_whatever_the_version_of_the_reference(f
 
 async def test_404_without_details_means_that_there_is_no_scale(fake_apiserver, monkeypatch):
     async def get_raw(*_arguments, **_options):
-        raise NotFound(Status(code=404, message="404 page not found"))  # kube-apiserver's, without details
+        raise NotFound(ApiStatus(code=404, message="404 page not found"))  # kube-apiserver's, without details
 
     monkeypatch.setattr(fake_apiserver.client, "get_raw", get_raw)
     targets = ScaleTargets(fake_apiserver.client)
@@ -100,7 +100,7 @@ async def test_invalid_api_version_is_an_error(fake_apiserver):
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(from_status(Status(code=500, message="broken")), id="server error"),
+        pytest.param(from_status(ApiStatus(code=500, message="broken")), id="server error"),
         pytest.param(ServerUnreachable("broken", maybe_applied=False), id="unreachable"),
     ],
 )

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.runtime.controller import Controller, StaleCache
+from kubeloop.controllers.runtime.controller import ReconcileLoop, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.queue.reconcile_pace import FEWEST, MAX_WAIT_SECONDS, ReconcilePace
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
 from kubeloop.kube.errors import Conflict
 from kubeloop.kube.metric_families import NO_FAMILIES, MetricFamilies
-from kubeloop.kube.objects.api_types import Status
+from kubeloop.kube.objects.api_types import ApiStatus
 from kubeloop.testing.virtual_time import VirtualClock
 from support.simulation.metric_values import RecordedMetrics
 
@@ -38,7 +38,7 @@ def context(metrics: MetricFamilies = NO_FAMILIES, **fields: Any) -> ControllerC
     )
 
 
-async def run_for(controller: Controller, seconds: float) -> None:
+async def run_for(controller: ReconcileLoop, seconds: float) -> None:
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(controller.run())
         await asyncio.sleep(seconds)
@@ -66,7 +66,7 @@ async def test_reconciles_of_all_controllers_share_the_pace():
             queue.add(f"{name}/{number}")
     async with asyncio.TaskGroup() as group:
         for queue in queues:
-            group.create_task(run_for(Controller("demo", reconcile, queue, 5, context(pace=pace)), 1.0))
+            group.create_task(run_for(ReconcileLoop("demo", reconcile, queue, 5, context(pace=pace)), 1.0))
     assert most == FEWEST
     assert [len(queue) for queue in queues] == [0, 0]
 
@@ -84,7 +84,7 @@ async def test_failing_key_is_logged_and_does_not_block_others(caplog):
     for key in ("ns/poisoned", "ns/a", "ns/b"):
         queue.add(key)
     with caplog.at_level(logging.ERROR):
-        await run_for(Controller("demo", reconcile, queue, 1, context()), 10.0)
+        await run_for(ReconcileLoop("demo", reconcile, queue, 1, context()), 10.0)
     assert reconciles["ns/a"] == reconciles["ns/b"] == 1
     assert reconciles["ns/poisoned"] > 5
     assert "ns/poisoned" in caplog.text
@@ -108,7 +108,7 @@ async def test_workers_run_concurrently_but_never_on_the_same_key():
 
     for key in ("a", "b", "c"):
         queue.add(key)
-    await run_for(Controller("demo", reconcile, queue, 3, context()), 5.0)
+    await run_for(ReconcileLoop("demo", reconcile, queue, 3, context()), 5.0)
     assert max_active == 3
 
 
@@ -121,7 +121,7 @@ async def test_returned_seconds_requeue_key_after_that_time():
         return 30.0 if len(times) < 3 else None
 
     queue.add("a")
-    await run_for(Controller("demo", reconcile, queue, 1, context()), 300.0)
+    await run_for(ReconcileLoop("demo", reconcile, queue, 1, context()), 300.0)
     assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [30, 30]
 
 
@@ -132,10 +132,10 @@ async def test_key_is_dropped_after_max_requeues():
     async def reconcile(key: str) -> float | None:
         nonlocal tries
         tries += 1
-        raise Conflict(Status(code=409, reason="Conflict", message="changed"))
+        raise Conflict(ApiStatus(code=409, reason="Conflict", message="changed"))
 
     queue.add("a")
-    await run_for(Controller("demo", reconcile, queue, 1, context(), max_requeues=3), 600.0)
+    await run_for(ReconcileLoop("demo", reconcile, queue, 1, context(), max_requeues=3), 600.0)
     assert tries == 4
     assert queue.num_requeues("a") == 0
 
@@ -150,7 +150,7 @@ async def test_terminal_error_is_not_retried():
         raise ValueError("for good")
 
     queue.add("a")
-    controller = Controller(
+    controller = ReconcileLoop(
         "demo", reconcile, queue, 1, context(), is_terminal=lambda error: isinstance(error, ValueError)
     )
     await run_for(controller, 600.0)
@@ -169,7 +169,7 @@ async def test_stale_cache_is_retried_without_counting_as_failure():
         return None
 
     queue.add("a")
-    await run_for(Controller("demo", reconcile, queue, 1, context()), 1.0)
+    await run_for(ReconcileLoop("demo", reconcile, queue, 1, context()), 1.0)
     assert tries == 4
     assert queue.num_requeues("a") == 0
 
@@ -195,7 +195,7 @@ async def test_postponed_sync_is_counted_and_not_as_error(controller, group_reso
             raise failure
         return None
 
-    worker = Controller(controller, reconcile, WorkQueue(), 1, context(metrics))
+    worker = ReconcileLoop(controller, reconcile, WorkQueue(), 1, context(metrics))
     for _ in range(3):
         await worker.process("a")
     assert metrics.values("") == {
@@ -213,6 +213,6 @@ async def test_failure_is_freed_without_garbage_collection(caplog):
         raise Broken
 
     caplog.set_level(logging.CRITICAL)  # a log record refers to its exception
-    controller = Controller("demo", reconcile, WorkQueue(), 1, context())
+    controller = ReconcileLoop("demo", reconcile, WorkQueue(), 1, context())
     failure = weakref.ref(await controller.process("a"))
     assert failure() is None

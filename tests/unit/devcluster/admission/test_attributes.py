@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.admission.attributes import connect_options, equivalent_resources, kind_of
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, Resource
@@ -48,7 +48,7 @@ def test_kind_of_a_request_body(resource: Resource[Any], subresource: str, kind:
 def test_connect_options_are_read_from_the_query(path: str, options: dict[str, Any]):
     subresource = path.partition("?")[0].partition("/")[0]
     info = RequestInfo(get_served_resource(PODS), "default", "a", subresource)
-    request = Request.of("POST", f"/api/v1/namespaces/default/pods/a/{path}", {}, b"")
+    request = ApiRequest.of("POST", f"/api/v1/namespaces/default/pods/a/{path}", {}, b"")
     assert connect_options(request, info) == {"apiVersion": "v1", **options}
 
 

@@ -29,14 +29,14 @@ FORBID_A: JSON = {"validations": [{"expression": "object == null || object.metad
 def test_policies_audit_and_yaml_are_not_imported_without_use():
     code = """
 import asyncio, random, sys
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 
 async def main():
     server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
     body = b'{"metadata": {"name": "a"}}'
-    response = server.respond(Request.of("POST", "/api/v1/namespaces/default/configmaps", {}, body))
+    response = server.respond(ApiRequest.of("POST", "/api/v1/namespaces/default/configmaps", {}, body))
     assert response.status == 201, response
     deferred = ("kubeloop.devcluster.admission.policies", "kubeloop.devcluster.audit.auditor", "yaml")
     print([name for name in sys.modules if name.startswith(deferred)])

@@ -15,7 +15,7 @@ import pytest
 from kubeloop.devcluster.aggregation.backend import Backend
 from kubeloop.devcluster.aggregation.proxy_settings import DEFAULT_SETTINGS, ProxySettings
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import PendingResponse, Request
+from kubeloop.devcluster.api.request import ApiRequest, PendingResponse
 from kubeloop.devcluster.outgoing.service_addresses import ServiceAddresses, UnresolvedService
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -44,7 +44,7 @@ class Passing:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def respond(self, request: Request) -> PendingResponse:
+    def respond(self, request: ApiRequest) -> PendingResponse:
         request.user = USER
         return partial(self._backend.pass_on, request)
 
@@ -61,7 +61,7 @@ async def upgrading(backend: Backend) -> AsyncIterator[str]:
 async def test_address_of_resolve_is_used_with_the_name_of_the_service():
     async with AggregatedServer().serving() as server:
         passing = backend(server, port=server.port)
-        response = await passing.pass_on(Request("GET", f"{PATH}/things", user=USER))
+        response = await passing.pass_on(ApiRequest("GET", f"{PATH}/things", user=USER))
         assert response.status == 200
         assert b'"proxy": null' in response.body  # type: ignore[operator]
         assert passing.host == "agg.default.svc"
@@ -70,7 +70,7 @@ async def test_address_of_resolve_is_used_with_the_name_of_the_service():
 
 async def test_service_that_does_not_exist_is_a_503():
     passing = backend(AggregatedServer())
-    assert (await passing.pass_on(Request("GET", f"{PATH}/things", user=USER))).status == 503
+    assert (await passing.pass_on(ApiRequest("GET", f"{PATH}/things", user=USER))).status == 503
     with pytest.raises(UnresolvedService, match="not found"):
         passing.address()
 
@@ -78,7 +78,7 @@ async def test_service_that_does_not_exist_is_a_503():
 async def test_head_and_deletions_without_content_are_complete():
     async with AggregatedServer().serving() as server:
         passing = backend(server, port=server.port)
-        response = await passing.pass_on(Request("HEAD", f"{PATH}/things", user=USER))
+        response = await passing.pass_on(ApiRequest("HEAD", f"{PATH}/things", user=USER))
         assert (response.status, response.body) == (200, b"")
         await passing.close()
 
@@ -111,13 +111,13 @@ async def test_refused_upgrade_is_the_response_of_the_server():
 async def test_server_that_does_not_upgrade_is_a_503(path: str, code: int):
     async with AggregatedServer().serving() as server:
         passing = backend(server, port=server.port)
-        response = await passing.pass_on(Request("GET", f"{PATH}{path}", headers=UPGRADE, user=USER))
+        response = await passing.pass_on(ApiRequest("GET", f"{PATH}{path}", headers=UPGRADE, user=USER))
         assert (response.status, response.body) == (503, b"invalid upgrade response: status code %d\n" % code)
 
 
 async def test_upgrade_of_a_server_that_is_not_there_is_a_503():
     passing = backend(AggregatedServer(), port=1)
-    response = await passing.pass_on(Request("GET", f"{PATH}/socket", headers=UPGRADE, user=USER))
+    response = await passing.pass_on(ApiRequest("GET", f"{PATH}/socket", headers=UPGRADE, user=USER))
     assert response.status == 503
     assert response.body == b"error dialing backend: dial tcp 127.0.0.1:1: connect: connection refused\n"
 
@@ -125,7 +125,7 @@ async def test_upgrade_of_a_server_that_is_not_there_is_a_503():
 async def test_unknown_authority_is_an_error_of_the_upgrade():
     async with AggregatedServer().serving() as server, AggregatedServer().serving() as other:
         passing = backend(other, port=server.port)
-        response = await passing.pass_on(Request("GET", f"{PATH}/socket", headers=UPGRADE, user=USER))
+        response = await passing.pass_on(ApiRequest("GET", f"{PATH}/socket", headers=UPGRADE, user=USER))
         assert b"x509: certificate signed by unknown authority" in response.body  # type: ignore[operator]
 
 
@@ -134,7 +134,7 @@ async def test_server_that_does_not_respond_is_a_504(monkeypatch: pytest.MonkeyP
     async with AggregatedServer().serving() as server:
         passing = backend(server, port=server.port)
         with pytest.raises(StatusError, match="did not complete within the allotted timeout") as raised:
-            await passing.pass_on(Request("GET", f"{PATH}/silent", user=USER))
+            await passing.pass_on(ApiRequest("GET", f"{PATH}/silent", user=USER))
         assert raised.value.code == 504
         await passing.close()
 
@@ -142,7 +142,7 @@ async def test_server_that_does_not_respond_is_a_504(monkeypatch: pytest.MonkeyP
 async def test_redirects_pass_through_if_they_are_allowed():
     async with AggregatedServer().serving() as server:
         passing = backend(server, port=server.port, settings=ProxySettings(refuses_redirects=False))
-        response = await passing.pass_on(Request("GET", f"{PATH}/moved", user=USER))
+        response = await passing.pass_on(ApiRequest("GET", f"{PATH}/moved", user=USER))
         assert (response.status, ("location", "/elsewhere") in response.headers) == (302, True)
         await passing.close()
 
@@ -152,7 +152,7 @@ async def test_certificate_of_the_settings_is_presented():
     pem = client_certificate(authority, "other-proxy").pem
     async with AggregatedServer().serving(authority.certificate_pem) as server:
         passing = backend(server, port=server.port, settings=ProxySettings(client_pem=pem))
-        response = await passing.pass_on(Request("GET", f"{PATH}/things", user=USER))
+        response = await passing.pass_on(ApiRequest("GET", f"{PATH}/things", user=USER))
         assert json.loads(response.body)["proxy"] == "other-proxy"  # type: ignore[arg-type]
         await passing.close()
 
@@ -161,9 +161,9 @@ async def test_names_of_users_are_sent_as_utf_8():
     async with AggregatedServer().serving() as server:
         passing = backend(server, port=server.port)
         user = {"username": "J\u00fcrgen \u4e2d", "groups": []}
-        response = await passing.pass_on(Request("GET", f"{PATH}/things", user=user))
+        response = await passing.pass_on(ApiRequest("GET", f"{PATH}/things", user=user))
         assert isinstance(response.body, bytes)
         assert ["x-remote-user", "J\u00fcrgen \u4e2d"] in json.loads(response.body)["headers"]
-        response = await passing.pass_on(Request("GET", f"{PATH}/things", user={"username": "a\nb"}))
+        response = await passing.pass_on(ApiRequest("GET", f"{PATH}/things", user={"username": "a\nb"}))
         assert (response.status, response.body) == (503, b"net/http: invalid header field value\n")
         await passing.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request, json_response, text_response, warning_headers
+from kubeloop.devcluster.api.request import ApiRequest, json_response, text_response, warning_headers
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from kubeloop.devcluster.api.request import Request, json_response, text_respons
     ],
 )
 def test_path_and_query_of_a_request_target(target: str, path: str, query: dict[str, list[str]]):
-    request = Request.of("GET", target, {"User-Agent": "kubectl/v1"})
+    request = ApiRequest.of("GET", target, {"User-Agent": "kubectl/v1"})
     assert (request.path, request.query, request.user_agent) == (path, query, "kubectl/v1")
 
 
@@ -31,7 +31,7 @@ def test_path_and_query_of_a_request_target(target: str, path: str, query: dict[
     ],
 )  # fmt: skip
 def test_option_and_flag_of_a_query(query: str, option: str, flag: bool):
-    request = Request.of("GET", f"/api/v1/pods{query}")
+    request = ApiRequest.of("GET", f"/api/v1/pods{query}")
     assert (request.option("watch"), request.flag("watch")) == (option, flag)
 
 

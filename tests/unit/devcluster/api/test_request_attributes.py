@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request_attributes import RequestAttributes, request_attributes
 
 PODS = {"version": "v1", "resource": "pods"}
@@ -47,4 +47,6 @@ PODS = {"version": "v1", "resource": "pods"}
     ],
 )  # fmt: skip
 def test_attributes_of_path(method: str, target: str, verb: str, fields: dict[str, str]):
-    assert request_attributes(Request.of(method, target)) == RequestAttributes(verb, target.partition("?")[0], **fields)
+    assert request_attributes(ApiRequest.of(method, target)) == RequestAttributes(
+        verb, target.partition("?")[0], **fields
+    )

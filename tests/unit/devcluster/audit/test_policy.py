@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.request_attributes import request_attributes
 from kubeloop.devcluster.audit.policy import read_policy
 from kubeloop.kube.user_error import UserError
@@ -63,7 +63,7 @@ def write(folder: Path, text: str) -> Path:
 )
 def test_rule_matches_request(tmp_path, request_line: str, rule: str, matches: bool):
     policy = read_policy(write(tmp_path, f"{POLICY} rules: [{{level: Metadata, {rule[1:-1]}}}]}}"))
-    attributes = request_attributes(Request.of(*request_line.split(" ")))
+    attributes = request_attributes(ApiRequest.of(*request_line.split(" ")))
     assert (policy.rule_for(TIM, attributes) is not None) is matches
 
 
@@ -72,7 +72,7 @@ def test_first_matching_rule_decides(tmp_path):
     policy = read_policy(write(tmp_path, f"{POLICY} rules: {rules}}}"))
 
     def level(line: str) -> str:
-        rule = policy.rule_for(TIM, request_attributes(Request.of(*line.split(" "))))
+        rule = policy.rule_for(TIM, request_attributes(ApiRequest.of(*line.split(" "))))
         return "None" if rule is None else rule.level
 
     assert [level("GET /api/v1/pods"), level(POD), level(ROLE)] == ["None", "Request", "Metadata"]

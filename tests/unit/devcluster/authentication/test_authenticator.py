@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.server.apiserver import ServingSettings
@@ -156,7 +156,7 @@ def authenticator(clock: SetClock, key: TokenKey, token: str | None) -> Authenti
     [pytest.param("right", "Bearer right", id="token"), pytest.param(None, "", id="server without a token")],
 )
 def test_administrator_is_authenticated(token: str | None, header: str):
-    assert authenticator(SetClock(NOW), TokenKey(), token).user(Request("GET", "/"), header) == ADMINISTRATOR
+    assert authenticator(SetClock(NOW), TokenKey(), token).user(ApiRequest("GET", "/"), header) == ADMINISTRATOR
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, erro
     }
     token = key.sign(claims)
     clock.moment = NOW + timedelta(seconds=offset_seconds)
-    status = authenticator(clock, key, "right").token_review_status(token, (), Request("POST", "/"))
+    status = authenticator(clock, key, "right").token_review_status(token, (), ApiRequest("POST", "/"))
     assert status.get("authenticated", False) is not bool(error)
     if error:
         assert status == {"user": {}, "error": f"[invalid bearer token, {error}]"}
@@ -192,6 +192,6 @@ def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, erro
 @pytest.mark.parametrize("server_token", [None, "right"])
 def test_token_review_accepts_no_unknown_token(server_token: str | None):
     status = authenticator(SetClock(NOW), TokenKey(), server_token).token_review_status(
-        "wrong", (), Request("POST", "/")
+        "wrong", (), ApiRequest("POST", "/")
     )
     assert status == {"user": {}, "error": "invalid bearer token"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.authentication.client_certificates import InvalidCertificate
 from kubeloop.devcluster.authentication.front_proxy import FrontProxy, FrontProxySettings
 from kubeloop.kube.auth.certificate_authority import CertificateAuthority
@@ -23,9 +23,9 @@ def front_proxy(**settings: Any) -> FrontProxy:
     return FrontProxy(FrontProxySettings(AUTHORITY.certificate_pem, **settings), SetClock(NOW))
 
 
-def request(headers: dict[str, str], *, name: str = "front-proxy-client") -> Request:
+def request(headers: dict[str, str], *, name: str = "front-proxy-client") -> ApiRequest:
     certificate = client_certificate(AUTHORITY, name, begin=NOW)
-    return Request("GET", "/", headers=headers, certificates=(certificate.der,))
+    return ApiRequest("GET", "/", headers=headers, certificates=(certificate.der,))
 
 
 def test_headers_name_the_user_and_are_removed():
@@ -48,7 +48,7 @@ def test_headers_name_the_user_and_are_removed():
 
 def test_request_without_a_user_is_not_that_of_a_proxy():
     assert front_proxy().user(request({"x-remote-group": "dev"})) is None
-    assert front_proxy().user(Request("GET", "/", headers={"x-remote-user": "alice"})) is None
+    assert front_proxy().user(ApiRequest("GET", "/", headers={"x-remote-user": "alice"})) is None
 
 
 def test_only_allowed_names_are_proxies():
@@ -58,7 +58,7 @@ def test_only_allowed_names_are_proxies():
     assert front_proxy(allowed_names=()).user(request(headers, name="bob")) is not None
     other = client_certificate(CertificateAuthority.create(NOW), "front-proxy-client", begin=NOW)
     with pytest.raises(InvalidCertificate):
-        front_proxy().user(Request("GET", "/", headers=headers, certificates=(other.der,)))
+        front_proxy().user(ApiRequest("GET", "/", headers=headers, certificates=(other.der,)))
 
 
 def test_other_headers_can_be_configured():

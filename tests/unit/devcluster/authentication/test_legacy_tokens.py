@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.authentication.legacy_tokens import AUTO_GENERATED, InvalidToken, check_legacy_token
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import SECRETS, SERVICE_ACCOUNTS
@@ -34,7 +34,7 @@ USER = {
 
 
 def check(
-    secret: Any = None, account: Any = None, request: Request | None = None, **metadata: Any
+    secret: Any = None, account: Any = None, request: ApiRequest | None = None, **metadata: Any
 ) -> tuple[Any, list[str], Any]:
     """Check the token "t" of ns/s; return the user, the warnings and the labels of the Secret."""
     store = ObjectStore(seconds=lambda: 0.0)
@@ -45,7 +45,7 @@ def check(
     if account:
         named = {"name": "robot", "namespace": "ns", **account["metadata"]}
         store.create(SERVICE_ACCOUNTS, {**account, "metadata": named})
-    request = request or Request("GET", "/")
+    request = request or ApiRequest("GET", "/")
     user = check_legacy_token(store, "t", CLAIMS, NOW, request)
     stored = store.get(SECRETS, "ns", "s")
     assert stored is not None
@@ -78,7 +78,7 @@ def test_token_that_the_account_lists_has_a_warning():
     ],
 )
 def test_token_is_annotated_by_its_kind(arguments: dict[str, Any], kind: str, value: str):
-    request = Request("GET", "/")
+    request = ApiRequest("GET", "/")
     with contextlib.suppress(InvalidToken):
         check(request=request, **arguments)
     assert request.annotations == {f"authentication.k8s.io/legacy-token-{kind}": value}

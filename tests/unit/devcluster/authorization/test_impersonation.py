@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.authorization.impersonation import Impersonation
 from kubeloop.devcluster.authorization.modes import AllowAll
 
@@ -15,7 +15,7 @@ ADMIN: dict[str, Any] = {"username": "admin", "uid": "admin", "groups": ["system
 
 
 def impersonated_user(user: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-    return Impersonation(AllowAll()).user(Request("GET", "/api/v1/pods", headers=headers, user=user))
+    return Impersonation(AllowAll()).user(ApiRequest("GET", "/api/v1/pods", headers=headers, user=user))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.outgoing.http_exchange import HttpExchange, request_message, wants_upgrade
 
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
@@ -70,8 +70,8 @@ def test_request_is_sent_with_its_headers_and_body():
 
 
 def test_upgrade_is_one_of_the_options_of_the_connection():
-    assert wants_upgrade(Request("GET", "/", headers={"connection": "keep-alive, Upgrade", "upgrade": "SPDY/3.1"}))
-    assert not wants_upgrade(Request("GET", "/", headers={"upgrade": "SPDY/3.1"}))
+    assert wants_upgrade(ApiRequest("GET", "/", headers={"connection": "keep-alive, Upgrade", "upgrade": "SPDY/3.1"}))
+    assert not wants_upgrade(ApiRequest("GET", "/", headers={"upgrade": "SPDY/3.1"}))
 
 
 async def test_interim_responses_are_skipped():

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.errors import not_found
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.serializer.negotiation import OutputFormat
 from kubeloop.devcluster.serializer.responses import encode_response, error_response
 from kubeloop.kube.objects.resources import PODS
@@ -40,7 +40,7 @@ def test_response_in_an_output_format(output: OutputFormat, kind: str, content_t
     ],
 )
 def test_error_in_an_accepted_format(accept: str, content_type: str, is_indented: bool):
-    response = error_response(Request.of("GET", "/", {"Accept": accept}), not_found(PODS, "p"))
+    response = error_response(ApiRequest.of("GET", "/", {"Accept": accept}), not_found(PODS, "p"))
     assert isinstance(response.body, bytes)
     assert (response.status, response.content_type) == (404, content_type)
     assert (b'{\n  "kind": "Status"' in response.body) is is_indented

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.api.served_resources import NO_API_GATES
 from kubeloop.devcluster.server.api_documents import ApiDocuments
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -26,7 +26,7 @@ def served() -> ServedDefinitions:
 def respond(served: ServedDefinitions, path: str, method: str = "GET", **headers: str) -> Response | None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return ApiDocuments(served.definitions, DEFAULT_FEATURE_GATES, NO_API_GATES, serves_metrics=False).response(
-        Request.of(method, path, named)
+        ApiRequest.of(method, path, named)
     )
 
 
@@ -117,7 +117,7 @@ def test_unavailable_openapi_documents_are_errors(served: ServedDefinitions, pat
 
 def content(served: ServedDefinitions, gates: FeatureGates, path: str) -> Any:
     response = ApiDocuments(served.definitions, gates, NO_API_GATES, serves_metrics=False).response(
-        Request.of("GET", path, {})
+        ApiRequest.of("GET", path, {})
     )
     assert response is not None
     assert isinstance(response.body, bytes)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
 from kubeloop.devcluster.server import http
 from kubeloop.devcluster.server.apiserver import ApiServer
@@ -314,7 +314,7 @@ async def test_upgraded_connection_receives_all_data():
     class UpgradingServer:
         clock = SystemClock()
 
-        def respond(self, request: Request) -> Response:
+        def respond(self, request: ApiRequest) -> Response:
             return Response(101, b"", upgrade=serve)
 
     async with HttpServer(UpgradingServer()) as server, asyncio.timeout(60):

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 import yaml
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.server.zpages import flagz, statusz
 
 STARTED = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def request(accept: str = "") -> Request:
-    return Request.of("GET", "/flagz", {"Accept": accept} if accept else None)
+def request(accept: str = "") -> ApiRequest:
+    return ApiRequest.of("GET", "/flagz", {"Accept": accept} if accept else None)
 
 
 def kind(name: str, version: str = "v1beta1", media_type: str = "application/json") -> str:

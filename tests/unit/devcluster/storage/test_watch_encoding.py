@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, ApiRequest
 from kubeloop.devcluster.handlers.reading import list as list_module
 from kubeloop.devcluster.handlers.reading import object_responses
 from kubeloop.devcluster.serializer.protobuf import codec
@@ -55,7 +55,9 @@ async def test_json_is_encoded_once_per_version_with_fifty_watches(
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, data_directory=data_directory)
 
     def send(method: str, target: str, body: Any = None) -> Any:
-        answer = response_now(api, Request.of(method, target, {}, b"" if body is None else msgspec.json.encode(body)))
+        answer = response_now(
+            api, ApiRequest.of(method, target, {}, b"" if body is None else msgspec.json.encode(body))
+        )
         assert answer.status in (200, 201), answer.body
         return answer.body
 
@@ -89,7 +91,7 @@ async def test_protobuf_is_encoded_once_per_version_with_fifty_watches(encoded: 
     def send(method: str, target: str, obj: Any = None) -> Any:
         body = b"" if obj is None else codec.encode({"apiVersion": "v1", "kind": "ConfigMap", **obj})
         headers = {"accept": PROTOBUF_TYPE, "content-type": PROTOBUF_TYPE}
-        answer = response_now(api, Request.of(method, target, headers, body))
+        answer = response_now(api, ApiRequest.of(method, target, headers, body))
         assert answer.status in (200, 201), answer.body
         assert answer.content_type.startswith(PROTOBUF_TYPE)
         return answer.body

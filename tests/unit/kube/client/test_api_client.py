@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.kube import errors
-from kubeloop.kube.client.api_client import Client, LineSplitter, PatchType, UnreadableObject
+from kubeloop.kube.client.api_client import ApiClient, LineSplitter, PatchType, UnreadableObject
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
@@ -89,9 +89,9 @@ class ScriptedTransport:
         pass
 
 
-def client_of(*responses: Any, **options: Any) -> tuple[Client, ScriptedTransport]:
+def client_of(*responses: Any, **options: Any) -> tuple[ApiClient, ScriptedTransport]:
     transport = ScriptedTransport(list(responses), takes_seconds=options.pop("takes_seconds", 0.0))
-    return Client(transport, clock=SystemClock(), rng=random.Random(1), **options), transport
+    return ApiClient(transport, clock=SystemClock(), rng=random.Random(1), **options), transport
 
 
 async def test_verbs_send_their_requests():
@@ -366,7 +366,7 @@ async def test_watch_yields_events_for_any_chunks():
         assert [event.type for event in received] == ["ADDED", "BOOKMARK", "DELETED", "ERROR"]
         assert [event.initial_events_end for event in received] == [False, True, False, False]
         assert received[0].object.key == "n/a"
-        assert isinstance(received[3].object, api_types.Status)
+        assert isinstance(received[3].object, api_types.ApiStatus)
         assert received[3].object.code == 410
     assert transport.sent[0]["target"].partition("?")[2].split("&") == [
         "watch=1",
@@ -384,7 +384,7 @@ async def test_watch_of_plain_json_decodes_errors():
     async with client.watch(CONFIG_MAPS) as events:
         received = [event async for event in events]
     assert received[0].object == POD
-    assert isinstance(received[1].object, api_types.Status)
+    assert isinstance(received[1].object, api_types.ApiStatus)
 
 
 async def test_watch_reads_null_lists():

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wait_seconds
 from kubeloop.kube.errors import from_status
-from kubeloop.kube.objects.api_types import Status, convert
+from kubeloop.kube.objects.api_types import ApiStatus, convert
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 VERSION = b'{"metadata": {"resourceVersion": "1"}}'
@@ -46,7 +46,7 @@ def test_request_is_safe_to_retry(method, content_type, body, safe):
 )
 def test_retry_wait_seconds_of_throttled_requests(code, causes, seconds):
     details = {"retryAfterSeconds": 7, "causes": causes}
-    error = from_status(convert(Status, {"code": code, "details": details}))
+    error = from_status(convert(ApiStatus, {"code": code, "details": details}))
     assert retry_wait_seconds(error) == seconds
 
 

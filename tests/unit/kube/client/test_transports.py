@@ -13,7 +13,7 @@ import pytest
 
 from kubeloop.kube.client import aiohttp_transport, api_client, asyncio_transport
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
 from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.retries import RetryPolicy
@@ -432,7 +432,7 @@ async def test_watch_reads_large_objects_split_anywhere(serving, connected, cloc
         await request.chunk(b"")
 
     async with serving(respond) as server:
-        client = Client(connected(server.url), clock=clock, rng=rng)
+        client = ApiClient(connected(server.url), clock=clock, rng=rng)
         async with client.watch(PODS) as events:
             sizes = [len(event.object.metadata.annotations["large"]) async for event in events]
     assert sizes == [5 << 20, 5 << 20]  # without the last one, which was cut off
@@ -458,7 +458,7 @@ async def test_reads_survive_intermittent_failures(serving, connected, clock, rn
 
     async with serving(respond) as server:
         quick = RetryPolicy(base_seconds=0.001)
-        client = Client(connected(server.url), clock=clock, rng=rng, retries=quick)
+        client = ApiClient(connected(server.url), clock=clock, rng=rng, retries=quick)
         assert (await client.get(PODS, "a", "n")).metadata.name == "a"
         assert len(server.requests) >= 5  # more if a response took half a second
         gave_up.set()

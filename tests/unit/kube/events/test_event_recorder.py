@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpResponse, TransportError
 from kubeloop.kube.clock import rfc3339, rfc3339_micro
 from kubeloop.kube.events import event_recorder
@@ -67,7 +67,7 @@ def recording(server, clock, rng):
 
     @asynccontextmanager
     async def run(**options):
-        client = Client(server, clock=clock, rng=rng)
+        client = ApiClient(server, clock=clock, rng=rng)
         recorder = EventRecorder(client, clock=clock, rng=random.Random(3), **options)
         task = asyncio.ensure_future(recorder.run())
         await asyncio.sleep(0)
@@ -312,7 +312,7 @@ async def test_events_do_not_pause_when_the_process_ends(server, recording):
 
 
 async def test_event_name_for_long_object_name(server, clock, rng):
-    recorder = EventRecorder(Client(server, clock=clock, rng=rng), clock=clock, rng=rng)
+    recorder = EventRecorder(ApiClient(server, clock=clock, rng=rng), clock=clock, rng=rng)
     recorder.record(
         "kubeloop", api_types.ObjectReference(kind="Pod", namespace="n", name="x" * 250), "Normal", "R", "m"
     )

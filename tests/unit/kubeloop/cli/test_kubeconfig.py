@@ -10,7 +10,7 @@ from cryptography import x509
 
 from kubeloop.cli.kubeconfig import _credentials
 from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import CERTIFICATE_SIGNING_REQUESTS
 from kubeloop.kube.user_error import UserError
@@ -33,7 +33,7 @@ async def test_cluster_issues_the_certificate_of_a_user_and_groups():
 
 async def test_cluster_without_the_signing_controller_is_an_error():
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
-    client = Client(MemoryTransport(api.handle), clock=SystemClock(), rng=random.Random(2))
+    client = ApiClient(MemoryTransport(api.handle), clock=SystemClock(), rng=random.Random(2))
     with pytest.raises(UserError, match="no controller signs certificate requests"):
         await _credentials(client, "alice", [], 3600)
     assert api.store.list(CERTIFICATE_SIGNING_REQUESTS) == []
@@ -42,6 +42,6 @@ async def test_cluster_without_the_signing_controller_is_an_error():
 @pytest.mark.parametrize("user", ["", "x" * 65])
 async def test_name_that_no_certificate_can_contain_is_an_error(user: str):
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
-    client = Client(MemoryTransport(api.handle), clock=SystemClock(), rng=random.Random(2))
+    client = ApiClient(MemoryTransport(api.handle), clock=SystemClock(), rng=random.Random(2))
     with pytest.raises(UserError, match="no certificate can name this user"):
         await _credentials(client, user, [], 3600)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpResponse, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
@@ -79,7 +79,7 @@ def status(code, message):
     ],
 )
 async def test_failed_check_raises_one_line_error_with_hint(response, problem, hint):
-    client = Client(StubTransport(response), clock=SystemClock(), rng=random.Random(1))
+    client = ApiClient(StubTransport(response), clock=SystemClock(), rng=random.Random(1))
     with pytest.raises(UserError) as raised:
         await check_api_server(client, URL)
     assert str(raised.value) == problem
@@ -87,13 +87,13 @@ async def test_failed_check_raises_one_line_error_with_hint(response, problem, h
 
 
 async def test_check_passes_for_a_reachable_server():
-    client = Client(StubTransport(HttpResponse(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
+    client = ApiClient(StubTransport(HttpResponse(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
     await check_api_server(client, URL)
 
 
 async def test_nodes_are_not_listed_for_a_process_without_them():
     transport = StubTransport(status(403, b"nodes is forbidden"), of="nodes")
-    client = Client(transport, clock=SystemClock(), rng=random.Random(1))
+    client = ApiClient(transport, clock=SystemClock(), rng=random.Random(1))
     with pytest.raises(UserError):
         await check_api_server(client, URL)
     await check_api_server(client, URL, lists_nodes=False)

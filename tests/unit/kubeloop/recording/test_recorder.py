@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpRequest
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.kube.user_error import UserError
@@ -59,7 +59,7 @@ class ReadOnlyTransport:
 
 @contextlib.asynccontextmanager
 async def recorder_of(cluster, path, clock, rng, *, watch=True):
-    client = Client(ReadOnlyTransport(cluster.client.transport), clock=clock, rng=rng)
+    client = ApiClient(ReadOnlyTransport(cluster.client.transport), clock=clock, rng=rng)
     resources, denied = await recorded_resources(client, "", watch=watch)
     assert denied == {}
     writer = RecordingWriter.create(path, Header(), clock=clock)
@@ -113,7 +113,7 @@ async def test_changes_are_recorded_until_the_end(tmp_path, clock, rng):
 async def test_resources_that_may_not_be_listed_are_left_out(clock, rng):
     async with memory_cluster(clock=clock, nodes=1) as cluster:
         transport = DeniedTransport(cluster.client.transport, "/resourcequotas")
-        resources, denied = await recorded_resources(Client(transport, clock=clock, rng=rng), "", watch=True)
+        resources, denied = await recorded_resources(ApiClient(transport, clock=clock, rng=rng), "", watch=True)
         assert list(denied) == ["resourcequotas"]
         assert "resourcequotas" not in {resource.plural for resource in resources}
         # kinds of feature gates that are off are not served
@@ -122,13 +122,13 @@ async def test_resources_that_may_not_be_listed_are_left_out(clock, rng):
         }  # fmt: skip
         transport = DeniedTransport(cluster.client.transport, "/pods")
         with pytest.raises(UserError, match="pods cannot be recorded: pods is forbidden"):
-            await recorded_resources(Client(transport, clock=clock, rng=rng), "", watch=False)
+            await recorded_resources(ApiClient(transport, clock=clock, rng=rng), "", watch=False)
 
 
 async def test_live_cluster_is_read_without_what_may_not_be_listed(clock, rng):
     async with memory_cluster(clock=clock, nodes=2) as cluster:
         transport = DeniedTransport(cluster.client.transport, "/resourcequotas")
-        state, findings = await read_cluster(Client(transport, clock=clock, rng=rng), clock)
+        state, findings = await read_cluster(ApiClient(transport, clock=clock, rng=rng), clock)
         assert set(state.of(NODES)) == {"node-0", "node-1"}
         assert [str(finding) for finding in findings] == [
             "memory://: resourcequotas may not be listed: resourcequotas is forbidden; "

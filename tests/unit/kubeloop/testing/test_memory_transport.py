@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -13,7 +13,7 @@ async def chunks():
     yield b"two"
 
 
-async def handle(request: Request) -> Response:
+async def handle(request: ApiRequest) -> Response:
     if request.path == "/lost":
         raise AnswerLost
     body = chunks() if request.path == "/watch" else request.body.upper()

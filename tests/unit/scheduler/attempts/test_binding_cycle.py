@@ -11,7 +11,7 @@ import pytest
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, from_status
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.objects.api_types import Status as ApiStatus
+from kubeloop.kube.objects.api_types import ApiStatus
 from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
@@ -19,7 +19,7 @@ from kubeloop.scheduler.api_calls.background_calls import BackgroundCalls
 from kubeloop.scheduler.api_calls.status_patches import StatusPatches
 from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.attempts.binding_cycle import BindingCycle
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.points.binding_points import BindingPoints
@@ -89,7 +89,7 @@ class Binding:
         )
         self.patches = StatusPatches(client, clock, BackgroundCalls(context))
         self.cycle = BindingCycle(
-            context, Cache(lambda: 0.0), queue, self.patches, self.waiting_pods, (), max_in_flight=1
+            context, SchedulerCache(lambda: 0.0), queue, self.patches, self.waiting_pods, (), max_in_flight=1
         )
 
     async def get(self, resource: Any, name: str, namespace: str, *, lane: str) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.cache import CacheError, SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
@@ -62,7 +62,7 @@ class CacheModel:
     """A cache and the objects that its events are about."""
 
     def __init__(self) -> None:
-        self.cache = Cache(lambda: 0.0)
+        self.cache = SchedulerCache(lambda: 0.0)
         self.snapshot = Snapshot()
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
@@ -135,7 +135,7 @@ def test_incremental_snapshot_equals_new_snapshot(operations):
 
 
 def test_pod_state_transitions():
-    cache = Cache(lambda: 0.0)
+    cache = SchedulerCache(lambda: 0.0)
     first = pod("p", 0, "a")
     with pytest.raises(CacheError, match="is not added to scheduler cache"):
         cache.update_pod(first, first)
@@ -162,7 +162,7 @@ def test_pod_state_transitions():
 @pytest.mark.parametrize(("ttl", "expired_at"), [(30.0, 31.0), (None, None)], ids=["30 s", "never"])
 def test_assumed_pod_expires_after_binding_finished(ttl, expired_at):
     now = 0.0
-    cache = Cache(lambda: now, assumed_pod_ttl_seconds=ttl)
+    cache = SchedulerCache(lambda: now, assumed_pod_ttl_seconds=ttl)
     cache.assume_pod(PodInfo(pod("p", 0, "a")))
     cache.assume_pod(PodInfo(pod("q", 0, "a")))
     now = 100.0
@@ -178,7 +178,7 @@ def test_assumed_pod_expires_after_binding_finished(ttl, expired_at):
 
 @pytest.mark.parametrize(("node_name", "logged"), [("a", 0), ("", 1), ("b", 2)])
 def test_removal_of_a_pod_from_another_node_is_logged(node_name, logged, caplog):
-    cache = Cache(lambda: 0.0)
+    cache = SchedulerCache(lambda: 0.0)
     for name in "ab":
         cache.add_node(node(name, 0))
     cache.add_pod(pod("p", 0, "a"))
@@ -191,7 +191,7 @@ def test_removal_of_a_pod_from_another_node_is_logged(node_name, logged, caplog)
 
 
 def test_inconsistent_snapshot_is_reported_and_built_anew(caplog):
-    cache, snapshot = Cache(lambda: 0.0), Snapshot()
+    cache, snapshot = SchedulerCache(lambda: 0.0), Snapshot()
     for name in "abc":
         cache.add_node(node(name, 0))
     cache.update_snapshot(snapshot)
@@ -207,11 +207,11 @@ def test_inconsistent_snapshot_is_reported_and_built_anew(caplog):
 
 def test_unknown_node_cannot_be_removed():
     with pytest.raises(CacheError, match="node n is not found"):
-        Cache(lambda: 0.0).remove_node(convert(Node, {"metadata": {"name": "n"}}))
+        SchedulerCache(lambda: 0.0).remove_node(convert(Node, {"metadata": {"name": "n"}}))
 
 
 def test_node_that_is_added_or_updated_twice_has_its_images_once():
-    cache, snapshot = Cache(lambda: 0.0), Snapshot()
+    cache, snapshot = SchedulerCache(lambda: 0.0), Snapshot()
     cache.add_node(node("a", 0))
     cache.add_node(node("a", 3))  # in the same zone
     cache.update_node(None, node("b", 1))
@@ -228,7 +228,7 @@ def test_node_that_is_added_or_updated_twice_has_its_images_once():
 
 
 def test_node_of_another_zone_cannot_be_removed():
-    cache = Cache(lambda: 0.0)
+    cache = SchedulerCache(lambda: 0.0)
     cache.add_node(node("a", 0))
     with pytest.raises(CacheError, match="node a was not found in the list of its zone"):
         cache.remove_node(node("a", 1))

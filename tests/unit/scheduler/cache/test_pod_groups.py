@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState, PodGroupStates, pod_group_key
 from support.scheduling.plugin_cluster import make_member, make_node, make_pod
@@ -122,7 +122,7 @@ def test_pods_without_a_node_are_inactive_until_they_are_taken():
 def test_cache_keeps_the_groups_up_to_date():
     groups = PodGroupStates()
     now = [0.0]
-    cache = Cache(lambda: now[0], pod_groups=groups, assumed_pod_ttl_seconds=30)
+    cache = SchedulerCache(lambda: now[0], pod_groups=groups, assumed_pod_ttl_seconds=30)
     cache.add_node(make_node("n1"))
     for name in "abc":
         groups.put(make_member(name))
@@ -149,7 +149,7 @@ def test_cache_keeps_the_groups_up_to_date():
 
 
 def test_cache_without_groups_counts_no_group():
-    cache = Cache(lambda: 0.0)
+    cache = SchedulerCache(lambda: 0.0)
     cache.assume_pod(PodInfo(make_member("a", "n1")))
     value: Any = cache.pod_groups
     assert value is None

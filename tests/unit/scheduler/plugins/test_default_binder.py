@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import Conflict, ServerUnreachable
-from kubeloop.kube.objects.api_types import Status
+from kubeloop.kube.objects.api_types import ApiStatus
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -26,7 +26,7 @@ async def test_bind_posts_a_binding(plugin_cluster: Any, node: Any, pod: Any) ->
 
 
 @pytest.mark.parametrize(
-    "error", [Conflict(Status(code=409, message="bound")), ServerUnreachable("no connection", maybe_applied=True)]
+    "error", [Conflict(ApiStatus(code=409, message="bound")), ServerUnreachable("no connection", maybe_applied=True)]
 )
 async def test_bind_returns_error_of_request(error: Exception, plugin_cluster: Any, pod: Any) -> None:
     cluster = plugin_cluster()

@@ -19,7 +19,7 @@ from kubeloop.controllers.runtime.owners.adoption import (
     release_patch,
 )
 from kubeloop.kube.errors import Conflict, NotFound
-from kubeloop.kube.objects.api_types import LabelSelector, Pod, ReplicaSet, Status, convert
+from kubeloop.kube.objects.api_types import ApiStatus, LabelSelector, Pod, ReplicaSet, convert
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.kube.selectors.selectors import selector_from
@@ -125,7 +125,7 @@ async def test_claim_objects_adopts_nothing_for_recreated_owner():
 
 
 async def test_claim_objects_ignores_not_found_and_collects_conflicts():
-    status = Status(message="the object changed")
+    status = ApiStatus(message="the object changed")
     failures = {"a": NotFound(status), "b": Conflict(status), "c": NotFound(status)}
     errors, _, _ = await claim([pod("a"), pod("b"), pod("c", app="db", **OURS), pod("d")], replica_set(), failures)
     assert errors.errors == (failures["b"],)
@@ -209,7 +209,7 @@ async def test_claim_cached_adopts_by_patches_and_reports_the_responses(fake_api
 
 
 async def test_refused_adoption_is_an_error_of_its_object():
-    refusal = Conflict(Status(message="the object changed"))
+    refusal = Conflict(ApiStatus(message="the object changed"))
     errors, patches, _ = await claim([pod("a"), pod("b")], replica_set(), {"a": refusal})
     assert errors.errors == (refusal,)
     assert [obj.metadata.name for obj in errors.claimed] == ["b"]
@@ -217,7 +217,7 @@ async def test_refused_adoption_is_an_error_of_its_object():
 
 
 async def test_refused_release_is_an_error_of_its_object():
-    refusal = Conflict(Status(message="the object changed"))
+    refusal = Conflict(ApiStatus(message="the object changed"))
     errors, patches, reads = await claim([pod("a", app="db", **OURS), pod("b")], replica_set(), {"a": refusal})
     assert errors.errors == (refusal,)
     assert [obj.metadata.name for obj in errors.claimed] == ["b"]

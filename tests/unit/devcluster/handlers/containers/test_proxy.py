@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.handlers.containers.proxy import ProxyTarget, proxy
 from kubeloop.devcluster.kubelet.containers.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
@@ -130,7 +130,7 @@ async def test_proxy_joins_websockets(server: StreamServer):
     ],
 )
 async def test_target_that_does_not_upgrade_is_an_error(command: tuple[str, ...], message: str):
-    request = Request.of("GET", "/p/proxy/x", {"Connection": "Upgrade", "Upgrade": "websocket"})
+    request = ApiRequest.of("GET", "/p/proxy/x", {"Connection": "Upgrade", "Upgrade": "websocket"})
     with pytest.raises(StatusError, match=message) as raised:
         await proxy(request, "/p/proxy", ProxyTarget(PortForwardAnswer(command=command), "p:80"))
     assert raised.value.code == 500
@@ -154,6 +154,6 @@ async def test_refused_upgrade_is_the_response_of_the_target(server: StreamServe
 async def test_target_without_a_valid_response_is_unavailable(command: tuple[str, ...], message: str):
     with pytest.raises(StatusError, match=message) as raised:
         await proxy(
-            Request.of("GET", "/p/proxy/x"), "/p/proxy", ProxyTarget(PortForwardAnswer(command=command), "p:80")
+            ApiRequest.of("GET", "/p/proxy/x"), "/p/proxy", ProxyTarget(PortForwardAnswer(command=command), "p:80")
         )
     assert raised.value.code == 503

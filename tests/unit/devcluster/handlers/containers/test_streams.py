@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.handlers.containers.streams import (
     ContainerStreams,
@@ -49,7 +49,7 @@ INVALID = 'PodLogOptions "p" is invalid: '
 )
 def test_invalid_log_options(query: str, code: int, message: str):
     with pytest.raises(StatusError) as raised:
-        check_log_options(Request.of("GET", f"/x?{query}"), "p", selects_stream=False)
+        check_log_options(ApiRequest.of("GET", f"/x?{query}"), "p", selects_stream=False)
     assert (raised.value.code, raised.value.message) == (code, message)
 
 
@@ -69,7 +69,7 @@ def test_invalid_log_options(query: str, code: int, message: str):
     ],
 )
 def test_stream_of_a_log(query: str, cause: str):
-    request = Request.of("GET", f"/x?{query}")
+    request = ApiRequest.of("GET", f"/x?{query}")
     if cause:
         with pytest.raises(StatusError) as raised:
             check_log_options(request, "p", selects_stream=True)
@@ -79,9 +79,9 @@ def test_stream_of_a_log(query: str, cause: str):
 
 
 def test_ports_must_be_numbers():
-    assert requested_ports(Request.of("GET", "/x?ports=80,443&ports=&ports=1")) == [80, 443, 1]
+    assert requested_ports(ApiRequest.of("GET", "/x?ports=80,443&ports=&ports=1")) == [80, 443, 1]
     with pytest.raises(StatusError) as raised:
-        requested_ports(Request.of("GET", "/x?ports=80,http"))
+        requested_ports(ApiRequest.of("GET", "/x?ports=80,http"))
     assert raised.value.message == 'cannot convert to []int32: strconv.ParseUint: parsing "http": invalid syntax'
 
 
@@ -126,19 +126,19 @@ def streams_of(store: ObjectStore) -> ContainerStreams:
 
 
 def test_log_of_pod_without_a_node_is_empty(store: ObjectStore):
-    response = streams_of(store).log(Request.of("GET", "/x"), pod(), NOW)
+    response = streams_of(store).log(ApiRequest.of("GET", "/x"), pod(), NOW)
     assert (response.status, response.body) == (204, b"")
 
 
 async def test_log_without_configuration_is_empty(store: ObjectStore):
-    assert streams_of(store).log(Request.of("GET", "/x"), pod("n"), NOW).body == b""
+    assert streams_of(store).log(ApiRequest.of("GET", "/x"), pod("n"), NOW).body == b""
 
 
 async def test_followed_empty_log_ends_with_its_container(store: ObjectStore):
     running = {**pod("n"), "status": {"containerStatuses": [{"name": "a", "state": {"running": {}}}]}}
     running["metadata"] = {"name": "q", "namespace": "ns", "uid": "u"}
     store.create(PODS, running)
-    body = streams_of(store).log(Request.of("GET", "/x?follow=true"), running, NOW).body
+    body = streams_of(store).log(ApiRequest.of("GET", "/x?follow=true"), running, NOW).body
     assert not isinstance(body, bytes)
     chunk = asyncio.ensure_future(anext(body, b"end"))
     await asyncio.sleep(0.01)
@@ -150,7 +150,7 @@ async def test_followed_empty_log_ends_with_its_container(store: ObjectStore):
 
 def log_error(store: ObjectStore, status: JSON, query: str = "container=a") -> str:
     with pytest.raises(StatusError) as raised:
-        streams_of(store).log(Request.of("GET", f"/x?{query}"), {**pod("n"), "status": status}, NOW)
+        streams_of(store).log(ApiRequest.of("GET", f"/x?{query}"), {**pod("n"), "status": status}, NOW)
     assert raised.value.code == 400
     return raised.value.message
 
@@ -179,7 +179,7 @@ def test_log_of_waiting_init_container_is_refused(store: ObjectStore):
 async def test_log_of_waiting_container_that_ran_before(store: ObjectStore, query: str):
     waiting = {"name": "a", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {}}}
     crashing = {**pod("n"), "status": {"containerStatuses": [waiting]}}
-    assert streams_of(store).log(Request.of("GET", f"/x?{query}"), crashing, NOW).status == 200
+    assert streams_of(store).log(ApiRequest.of("GET", f"/x?{query}"), crashing, NOW).status == 200
 
 
 def test_previous_log_of_container_without_restart_is_refused(store: ObjectStore):
@@ -197,7 +197,7 @@ def test_previous_log_of_container_without_restart_is_refused(store: ObjectStore
     ],
 )
 def test_stream_is_refused_without_configuration(store: ObjectStore, subresource: str, message: str):
-    request = Request.of("GET", "/x?command=ls&command=-l&stdout=true")
+    request = ApiRequest.of("GET", "/x?command=ls&command=-l&stdout=true")
     with pytest.raises(StatusError) as raised:
         streams_of(store).connect(request, pod("n"), subresource)
     assert (raised.value.code, raised.value.message.startswith(message)) == (400, True), raised.value.message
@@ -220,7 +220,7 @@ def test_stream_is_refused_without_configuration(store: ObjectStore, subresource
 )
 def test_exec_is_refused(store: ObjectStore, obj: JSON, container: str, code: int, message: str):
     with pytest.raises(StatusError) as raised:
-        streams_of(store).connect(Request.of("GET", f"/x?container={container}"), obj, "exec")
+        streams_of(store).connect(ApiRequest.of("GET", f"/x?container={container}"), obj, "exec")
     assert (raised.value.code, raised.value.message) == (code, message)
 
 
@@ -240,5 +240,5 @@ def test_exec_is_refused(store: ObjectStore, obj: JSON, container: str, code: in
 async def test_proxy_is_refused(store: ObjectStore, resource: Resource[Any], target: str, code: int, message: str):
     namespace = "ns" if resource.namespaced else ""
     with pytest.raises(StatusError) as raised:
-        await streams_of(store).proxy(Request.of("GET", "/x/proxy/"), resource, namespace, target)
+        await streams_of(store).proxy(ApiRequest.of("GET", "/x/proxy/"), resource, namespace, target)
     assert (raised.value.code, raised.value.message) == (code, message)

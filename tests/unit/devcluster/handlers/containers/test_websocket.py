@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import ApiRequest, Response
 from kubeloop.devcluster.handlers.containers.websocket import (
     WebSocket,
     accept_websocket,
@@ -68,7 +68,7 @@ async def test_upgrade_response_has_key_of_rfc_6455():
         "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
         "sec-websocket-protocol": "a, b",
     }
-    request = Request.of("GET", "/x", headers)
+    request = ApiRequest.of("GET", "/x", headers)
     response = accept_websocket(request, websocket_protocol(request, ["b"]), serve)
     assert response.status == 101
     assert dict(response.headers)["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -226,7 +226,7 @@ def test_refused_handshake_opens_no_watch():
     def open_watch() -> Response:
         raise AssertionError("the watch is not opened")
 
-    request = Request.of("GET", "/api/v1/pods?watch=1", {**HANDSHAKE, "Origin": ""})
+    request = ApiRequest.of("GET", "/api/v1/pods?watch=1", {**HANDSHAKE, "Origin": ""})
     assert watch_over_websocket(request, open_watch).status == 403
 
 

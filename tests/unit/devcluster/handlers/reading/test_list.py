@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.reading.continue_token import decode_continue_token, encode_continue_token
 from kubeloop.devcluster.handlers.reading.list import Page, list_json, list_page
@@ -18,7 +18,7 @@ SERVED = get_served_resource(CONFIG_MAPS)
 
 
 def page_of(config_maps: ConfigMapStore, query: str) -> Page:
-    parsed = parse_list_options(Request.of("GET", f"/x?{query}"), SERVED, "ns")
+    parsed = parse_list_options(ApiRequest.of("GET", f"/x?{query}"), SERVED, "ns")
     return list_page(config_maps.table, config_maps.store.revision, parsed)
 
 

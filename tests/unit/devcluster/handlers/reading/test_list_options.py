@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.reading.list_options import ListOptions, parse_list_options, parse_resource_version
 from kubeloop.kube.objects.resources import PODS
@@ -14,7 +14,7 @@ FORBIDDEN_MATCH = "resourceVersionMatch: Forbidden: resourceVersionMatch is forb
 
 
 def options(query: str, name: str = "") -> ListOptions:
-    return parse_list_options(Request.of("GET", f"/x?{query}"), get_served_resource(PODS), "ns", name)
+    return parse_list_options(ApiRequest.of("GET", f"/x?{query}"), get_served_resource(PODS), "ns", name)
 
 
 @pytest.mark.parametrize(("text", "version"), [("", None), ("0", 0), ("7", 7)])

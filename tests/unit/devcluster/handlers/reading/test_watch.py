@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.reading.list_options import parse_list_options
 from kubeloop.devcluster.handlers.reading.watch import WatchSettings, open_watch
@@ -23,7 +23,7 @@ INITIAL = "sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookm
 
 
 def opened(config_maps: ConfigMapStore, query: str) -> WatchStream:
-    options = parse_list_options(Request.of("GET", f"/x?watch=1&{query}"), SERVED, "ns")
+    options = parse_list_options(ApiRequest.of("GET", f"/x?watch=1&{query}"), SERVED, "ns")
     stream, _ = open_watch(
         SERVED,
         config_maps.table,

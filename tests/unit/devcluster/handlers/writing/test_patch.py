@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.handlers.writing.patch import (
     APPLY,
     patch_option_causes,
@@ -28,7 +28,7 @@ LIVE: JSON = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c"}
     ("header", "type_"), [(f"{MERGE}; charset=utf-8", MERGE), (MERGE.upper(), MERGE.upper()), ("", "")]
 )
 def test_type_of_a_patch(header: str, type_: str):
-    assert patch_type(Request.of("PATCH", "/x", {"Content-Type": header})) == type_
+    assert patch_type(ApiRequest.of("PATCH", "/x", {"Content-Type": header})) == type_
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_type_of_a_patch(header: str, type_: str):
     ],
 )
 def test_options_fit_the_type_of_a_patch(query: str, type_: str, reason: str):
-    causes = patch_option_causes(Request.of("PATCH", f"/x{query}"), type_)
+    causes = patch_option_causes(ApiRequest.of("PATCH", f"/x{query}"), type_)
     assert [f"{cause['field']}: {cause['message']}" for cause in causes] == ([reason] if reason else [])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import ApiRequest
 from kubeloop.devcluster.handlers.writing.write_options import read_dry_run, writer_of
 
 
@@ -19,12 +19,12 @@ from kubeloop.devcluster.handlers.writing.write_options import read_dry_run, wri
     ],
 )
 def test_field_manager_of_a_request(query: str, user_agent: str, manager: str):
-    assert writer_of(Request.of("POST", f"/x{query}", {"User-Agent": user_agent})).manager == manager
+    assert writer_of(ApiRequest.of("POST", f"/x{query}", {"User-Agent": user_agent})).manager == manager
 
 
 @pytest.mark.parametrize(("query", "dry_run"), [("", False), ("?dryRun=All", True)])
 def test_dry_run_of_a_request(query: str, dry_run: bool):
-    assert read_dry_run(Request.of("POST", f"/x{query}"), "CreateOptions") is dry_run
+    assert read_dry_run(ApiRequest.of("POST", f"/x{query}"), "CreateOptions") is dry_run
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_dry_run_of_a_request(query: str, dry_run: bool):
 )
 def test_invalid_options_are_refused(query: str, reason: str):
     with pytest.raises(StatusError) as raised:
-        read_dry_run(Request.of("POST", f"/x{query}"), "CreateOptions")
+        read_dry_run(ApiRequest.of("POST", f"/x{query}"), "CreateOptions")
     assert (raised.value.code, raised.value.message) == (422, f'CreateOptions.meta.k8s.io "" is invalid: {reason}')

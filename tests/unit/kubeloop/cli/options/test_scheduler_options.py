@@ -18,7 +18,7 @@ from kubeloop.cli.options.scheduler_options import (
     read_scheduler_configuration,
 )
 from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import CONFIG_MAPS
@@ -289,9 +289,9 @@ def test_contradicting_policy_options_are_errors(arguments, problem, tmp_path, c
 
 
 @pytest.fixture
-async def client() -> Client:
+async def client() -> ApiClient:
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
-    return Client(MemoryTransport(api.handle), clock=SystemClock(), rng=random.Random(2))
+    return ApiClient(MemoryTransport(api.handle), clock=SystemClock(), rng=random.Random(2))
 
 
 async def test_policy_of_a_config_map(client):

@@ -9,7 +9,7 @@ import yaml
 
 from kubeloop.cli.options.recording_options import PlanOptions
 from kubeloop.cli.recording.plan import plan
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing import Cluster
 from support.objects.planned_clusters import add_deployment, add_node, deployment, new_state
@@ -92,7 +92,7 @@ def test_time_needs_a_recording():
 
 def test_live_cluster_is_only_read(monkeypatch, tmp_path, capsys):
     sent = []
-    send = Client._send
+    send = ApiClient._send
 
     async def checked_send(self, method, target, **arguments):
         if not self.transport.server.startswith("memory:"):
@@ -104,7 +104,7 @@ def test_live_cluster_is_only_read(monkeypatch, tmp_path, capsys):
         live.apply(deployment() | {"metadata": {"name": "web"}})
         live.wait_for("deploy/web", "condition=Available")
         before = live.get("deploy/web")
-        monkeypatch.setattr(Client, "_send", checked_send)
+        monkeypatch.setattr(ApiClient, "_send", checked_send)
         options = PlanOptions(kubeconfig=live.kubeconfig, scale=("deploy/web=9",), drain=("node-0",), fit="node-1")
         assert plan(options) == 0
         monkeypatch.undo()

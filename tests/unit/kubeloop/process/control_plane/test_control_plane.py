@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import DEPLOYMENTS, DEVICE_TAINT_RULES, PODS, REPLICATION_CONTROLLERS
@@ -43,7 +43,7 @@ async def api() -> ApiServer:
 
 def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
     clock, rng = SystemClock(), random.Random(2)
-    client = Client(MemoryTransport(api.handle), clock=clock, rng=rng)
+    client = ApiClient(MemoryTransport(api.handle), clock=clock, rng=rng)
     return ControlPlane(client, settings, clock=clock, rng=rng, registry=CollectorRegistry())
 
 

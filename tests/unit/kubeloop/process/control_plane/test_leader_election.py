@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Lease
 from kubeloop.kube.objects.resources import LEASES, PODS
@@ -32,7 +32,7 @@ class Candidate:
         self.acts = False
         self.acted_until = 0.0
         self.transport = FaultyTransport(api.handle, rng=random.Random(name))
-        self.client = Client(self.transport, clock=clock, rng=random.Random(name))
+        self.client = ApiClient(self.transport, clock=clock, rng=random.Random(name))
         settings = ElectionSettings(
             identity=name,
             lease_duration_seconds=LEASE_SECONDS,

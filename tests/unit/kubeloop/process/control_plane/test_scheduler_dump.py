@@ -13,7 +13,7 @@ from kubeloop.kube.errors import ServerUnreachable
 from kubeloop.kube.objects.api_types import Node, convert
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.control_plane.scheduler_dump import compare_with_api_server, dump_on_request
-from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.queue.pod_queues import PendingPods
 
 pytestmark = pytest.mark.virtual_time
@@ -49,7 +49,7 @@ def node(name: str) -> Node:
 
 def plane_over(*node_lists: list[str] | None) -> Any:
     """A control plane whose scheduler cache has the nodes a and b."""
-    cache = Cache(lambda: 0.0)
+    cache = SchedulerCache(lambda: 0.0)
     cache.add_node(node("a"))
     cache.add_node(node("b"))
     scheduler = SimpleNamespace(cache=cache, queue=EmptyQueue())

@@ -7,7 +7,7 @@ import random
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.process.endpoint.observation_pages import add_observation_pages
 from kubeloop.process.endpoint.server import EndpointServer
@@ -21,7 +21,7 @@ async def test_pages_cover_readiness_configuration_and_traces():
     clock, rng, skew = SystemClock(), random.Random(1), ClockSkew()
     skew.http_date(10, 11, 12)
     settings = ObservationSettings(namespace="shop", missing=frozenset({"events"}))
-    client = Client(None, clock=clock, rng=rng)
+    client = ApiClient(None, clock=clock, rng=rng)
     observation = Observation(client, settings, clock=clock, rng=rng, registry=MetricsRegistry(), skew=skew)
     endpoint = EndpointServer(CollectorRegistry(), clock=clock)
     add_observation_pages(endpoint, observation)

@@ -12,7 +12,7 @@ from msgspec import structs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
-from kubeloop.kube.objects.api_types import NodeAllocatableResourceClaimStatus, Status, convert, to_json
+from kubeloop.kube.objects.api_types import ApiStatus, NodeAllocatableResourceClaimStatus, convert, to_json
 from kubeloop.kube.objects.pod_claims import FINALIZER
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
@@ -29,7 +29,7 @@ from support.scheduling.plugin_cluster import make_member, make_pod_group
 
 pytestmark = pytest.mark.virtual_time
 
-CONFLICT = Conflict(Status(code=409, reason="Conflict", message="changed"))
+CONFLICT = Conflict(ApiStatus(code=409, reason="Conflict", message="changed"))
 BOUND = {"resource": "pods", "name": "p", "uid": "p"}
 SPEC = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
 
@@ -160,7 +160,7 @@ async def test_claim_that_was_created_again_is_left_alone(pending):
 
 async def test_failed_write_frees_the_devices(pending):
     attempt = pending()
-    attempt.server.failures = [ApiError(Status(code=422, message="no"))]
+    attempt.server.failures = [ApiError(ApiStatus(code=422, message="no"))]
     assert await attempt.bind() == "add finalizer to claim default/c: no"
     assert not attempt.in_use
 
@@ -374,7 +374,7 @@ async def test_special_claim_is_created_and_named_in_the_status(special, delay_s
 )
 async def test_special_claim_is_deleted_if_binding_fails(special, request_, message, deleted):
     attempt = special()
-    attempt.server.failures[request_] = ApiError(Status(code=403, message="no"))
+    attempt.server.failures[request_] = ApiError(ApiStatus(code=403, message="no"))
     assert await attempt.bind() == message
     attempt.plugin.unreserve(attempt.state, attempt.info, "a")
     assert attempt.cluster.devices.claims.pending == {}
@@ -569,7 +569,7 @@ async def test_claim_that_pods_of_a_group_share_is_reserved_for_each(members):
 @pytest.mark.parametrize("shared", [True, False])
 async def test_member_that_cannot_write_leaves_the_allocation_to_the_next(members, shared):
     group = members(shared=shared)
-    group.server.failures = [ApiError(Status(code=422, message="no"))]
+    group.server.failures = [ApiError(ApiStatus(code=422, message="no"))]
     assert await group.bind("p") == ["add finalizer to claim default/c: no"]
     await group.unreserve("p")
     assert group.cluster.devices.claims.pending["uid-c"].pods == {"q", "r"}
@@ -729,7 +729,7 @@ async def test_undone_allocation_that_was_not_written_is_reported(pending):
 async def test_allocation_is_reported_as_undone_if_its_claim_cannot_be_created(special):
     attempt, undone = special(), []
     attempt.cluster.devices._allocation_undone = lambda old, new: undone.append(old)
-    attempt.server.failures["create"] = ApiError(Status(code=403, message="no"))
+    attempt.server.failures["create"] = ApiError(ApiStatus(code=403, message="no"))
     assert await attempt.bind()
     attempt.plugin.unreserve(attempt.state, attempt.info, "a")
     assert len(undone) == 1
@@ -741,7 +741,7 @@ OTHER = {"resource": "pods", "name": "q", "uid": "q"}
 STAMPED = {**allocated(("a", "d"), node="a")}
 STAMPED["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
 DELETED_AT = {"deletionTimestamp": "2026-03-01T00:00:00Z"}
-REFUSED = ApiError(Status(code=422, message="no"))
+REFUSED = ApiError(ApiStatus(code=422, message="no"))
 
 
 @pytest.mark.parametrize(

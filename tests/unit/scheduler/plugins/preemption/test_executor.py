@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
-from kubeloop.kube.objects.api_types import Status, convert
+from kubeloop.kube.objects.api_types import ApiStatus, convert
 from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code
@@ -85,7 +85,7 @@ async def test_victims_get_condition_then_delete_then_event(plugin_cluster: Any,
 
 async def test_missing_victim_is_not_a_failure(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster, plugin, new = preempt(plugin_cluster, node, pod)
-    cluster.client.failures = [NotFound(Status(code=404)), NotFound(Status(code=404))]
+    cluster.client.failures = [NotFound(ApiStatus(code=404)), NotFound(ApiStatus(code=404))]
     await cluster.spawned[0]
     assert cluster.activated == []
     assert cluster.recorder.events == [], "no pod was preempted"
@@ -117,7 +117,7 @@ async def test_pod_that_was_not_rejected_keeps_its_backoff_if_others_delete_its_
 
 async def test_pod_waits_for_the_event_of_a_victim_that_others_delete(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster, _plugin, _new = preempt(plugin_cluster, node, pod)
-    cluster.client.failures = [NotFound(Status(code=404)), NotFound(Status(code=404))]
+    cluster.client.failures = [NotFound(ApiStatus(code=404)), NotFound(ApiStatus(code=404))]
     first, *_ = cluster.pods
     cluster.pods.remove(first)
     await cluster.spawned[0]
@@ -181,12 +181,12 @@ async def test_conflict_is_a_failure_if_the_victim_exists(
 
     async def get(resource: Any, name: str, namespace: str, **options: Any) -> Any:
         if stored_uid is None:
-            raise NotFound(Status(code=404))
+            raise NotFound(ApiStatus(code=404))
         return pod(name, uid=stored_uid or name)
 
     cluster, plugin, new = preempt(plugin_cluster, node, pod)
     cluster.client.get = get
-    cluster.client.failures = [None] * succeeded + [Conflict(Status(code=409))]
+    cluster.client.failures = [None] * succeeded + [Conflict(ApiStatus(code=409))]
     await cluster.spawned[0]
     assert cluster.activated == activated
     assert plugin.pre_enqueue(new.pod) is None

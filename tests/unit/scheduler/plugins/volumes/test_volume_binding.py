@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kubeloop.kube.errors import Conflict
-from kubeloop.kube.objects.api_types import Status, convert
+from kubeloop.kube.objects.api_types import ApiStatus, convert
 from kubeloop.kube.objects.storage_types import (
     CSIDriver,
     CSIStorageCapacity,
@@ -271,7 +271,7 @@ async def test_failed_write_ends_the_binding(plugin_cluster: Any, node: Any, pod
     put_claim(cluster, provisioner="csi.example")
     plugin, state, new = reserved(cluster, pod)
     cluster.metrics = StageMetrics()
-    cluster.client.failures.append(Conflict(Status(message="the claim has changed")))
+    cluster.client.failures.append(Conflict(ApiStatus(message="the claim has changed")))
     status = await plugin.pre_bind(state, new, "a")
     assert status is not None
     assert (status.code, status.reasons) == (Code.ERROR, ("the claim has changed",))
