@@ -361,10 +361,11 @@ class _Connection(SharedBufferProtocol):
         try:
             if not isinstance(response, Response):
                 response = await response()
-                await asyncio.sleep(0)  # events first, see _answer_waiting
             if response.upgrade is not None:
                 await self._upgrade(response)
             elif isinstance(response.body, bytes):
+                if request.method not in _READS:
+                    await asyncio.sleep(0)  # events first, see _answer_waiting; a watch must start with its own
                 self._write(request, response, response.body, keep_alive)
             else:
                 await self._stream(request, response, keep_alive)

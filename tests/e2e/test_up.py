@@ -125,7 +125,7 @@ def test_killed_process_leaves_no_cluster(kubeloop):
         pytest.param(["run", "--kubeconfig", "missing"], "missing", id="missing kubeconfig"),
         pytest.param(["trace", "pod/x"], "no kubeloop process runs", id="no process"),
         pytest.param(["trace", "web"], "cannot trace 'web'", id="not a kind"),
-        pytest.param(["nonsense"], "No such command", id="unknown command"),
+        pytest.param(["nonsense"], "kubeloop has no command 'nonsense'", id="unknown command"),
     ],
 )
 def test_invalid_input_gives_one_line_and_no_traceback(kubeloop, arguments, problem):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,12 +35,12 @@ def replay(path: Path, options: ReplayOptions) -> int:
     }
     for cluster in clusters.values():
         cluster.settings()
-    logging.getLogger("kubeloop").setLevel(logging.ERROR)  # pods that fail as recorded are no news
     map_large_blocks()
     recording = RecordingFile(path)
     day = read_file(recording)
     results = [measure_recording(recording, day)]
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_without_warnings())
         exporter = None
         if options.traces is not None:
             exporter = TraceFile(stack.enter_context(_opened(options.traces)))
@@ -57,6 +58,18 @@ def replay(path: Path, options: ReplayOptions) -> int:
     else:
         print("\n".join(report_lines(report)))
     return 0
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Log errors only: pods that fail as recorded are no news."""
+    logger = logging.getLogger("kubeloop")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _name(path: Path) -> str:

@@ -129,7 +129,8 @@ class CheckedCluster(SchedulerCluster):
 
     def delete_gracefully(self, key: str) -> None:
         """Delete the pod; a bound pod stays on its node during its grace period."""
-        self.server.api.succeed("DELETE", PODS.path(*key.split("/")))
+        namespace, name = key.split("/")
+        self.server.delete(PODS, name, namespace=namespace)
 
     def _pod_changed(self, change: Change) -> None:
         metadata = change.now.object["metadata"]
