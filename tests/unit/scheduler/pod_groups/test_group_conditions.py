@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, Status
+from kubeloop.kube.errors import ApiError, ApiStatus, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Condition
 from kubeloop.kube.objects.workload_types import PodGroup, PodGroupStatus
 from kubeloop.scheduler.pod_groups.group_conditions import GroupCondition, PodGroupConditions, new_condition
@@ -93,7 +93,7 @@ class Conditions:
 
 
 def api_error(code: int) -> Exception:
-    return (NotFound if code == 404 else ApiError)(Status(code=code, reason="", message="refused"))
+    return (NotFound if code == 404 else ApiError)(ApiStatus(code=code, reason="", message="refused"))
 
 
 async def test_newest_condition_is_written_last():
