@@ -4,12 +4,12 @@
                                                          -> a task   that writes chunks as they arrive, or that
                                                                      serves an upgraded connection (WebSocket)
 
-While watches are open, the response to a write is sent behind its events: a client that continues at once, and whose
-caches are fed by watches, does not overtake them. A connection handles requests in order; pipelined requests wait, up
-to a limit. A client cannot make the server buffer
-more than a request's limits or wait without end: heads and bodies have maximum sizes and durations, and nothing is
-written to a client that does not read. Input that is not HTTP gets a plain 400 and the connection is closed, as by
-kube-apiserver. docs/decisions.md has the reason for not using a library.
+With `events_first`, and while watches are open, the response to a write is sent behind its events: a client that
+continues at once, and whose caches are fed by watches, does not overtake them. A connection handles requests in order;
+pipelined requests wait, up to a limit. A client cannot make the server buffer more than a request's limits or wait
+without end: heads and bodies have maximum sizes and durations, and nothing is written to a client that does not read.
+Input that is not HTTP gets a plain 400 and the connection is closed, as by kube-apiserver. docs/decisions.md has the
+reason for not using a library.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class HttpServer:
     """Creates the connections' protocols (by a call) and owns them within its context.
 
     headers: added to every response. gzip_from_bytes: minimum size of compressed responses, if the client accepts gzip;
-    compression takes about 10 ms per MiB on the event loop. compress: False to compress no response.
+    compression takes about 10 ms per MiB on the event loop. compress: False to compress no response. events_first: send
+    watches the events of a write before the writer gets its response, at the cost of throughput (decision 90).
 
     Leaving the context lets ended streams be sent for a moment, then closes everything.
     """
@@ -91,6 +92,7 @@ class HttpServer:
         headers: bytes = b"Cache-Control: no-cache, private\r\n",
         gzip_from_bytes: float = _GZIP_FROM_BYTES,
         compress: bool = True,
+        events_first: bool = False,
     ) -> None:
         self.api = api
         self.headers = headers
@@ -98,6 +100,7 @@ class HttpServer:
         self.buffer = new_buffer()
         self.connections: set[_Connection] = set()
         self.streams = asyncio.TaskGroup()
+        self.events_first = events_first
         self.open_streams = 0  # watches and followed logs; without them, no response waits for events
         self._protocols: weakref.WeakSet[_Connection] = weakref.WeakSet()  # also those in a TLS handshake
         self._most_protocols = 0  # since memory was last returned to the system
@@ -328,18 +331,22 @@ class _Connection(SharedBufferProtocol):
             request, keep_alive = self._waiting.popleft()
             response = api.respond(request)
             if isinstance(response, Response) and isinstance(response.body, bytes) and response.upgrade is None:
-                write = partial(self._write, request, response, response.body, keep_alive)
-                if request.method in _READS or not self._server.open_streams:
-                    write()
-                else:  # behind the events of this write
-                    self._postponed = write
+                if self._waits_for_events(request):
+                    self._postponed = partial(self._write, request, response, response.body, keep_alive)
                     self._loop.call_soon(self._continue_after_events)
+                else:
+                    self._write(request, response, response.body, keep_alive)
             else:
                 self.deadline = math.inf
                 self.task = self._server.streams.create_task(self._answer_in_time(request, response, keep_alive))
                 return
         if self.task is None and not self._in_message and not self._closing:
             self.deadline = self._loop.time() + _IDLE_SECONDS
+
+    def _waits_for_events(self, request: ApiRequest) -> bool:
+        """Return True if the response must be sent behind the events of the request, in the next step of the loop."""
+        server = self._server
+        return server.events_first and server.open_streams > 0 and request.method not in _READS
 
     @property
     def _is_answering(self) -> bool:
@@ -364,8 +371,8 @@ class _Connection(SharedBufferProtocol):
             if response.upgrade is not None:
                 await self._upgrade(response)
             elif isinstance(response.body, bytes):
-                if request.method not in _READS:
-                    await asyncio.sleep(0)  # events first, see _answer_waiting; a watch must start with its own
+                if self._waits_for_events(request):
+                    await asyncio.sleep(0)
                 self._write(request, response, response.body, keep_alive)
             else:
                 await self._stream(request, response, keep_alive)

@@ -40,7 +40,7 @@ async def _serve(flags: Flags, nodes: int | None) -> int:
         cluster = ClusterOptions(nodes=nodes or 0, feature_gates=settings.feature_gates.text())
         node_settings = replace(cluster.node_settings(), every_node=nodes is not None)
         async with (
-            HttpServer(api, headers=options.headers(), compress=api.compresses_responses) as http,
+            HttpServer(api, headers=options.headers(), compress=api.compresses_responses, events_first=True) as http,
             running_cluster(api, node_settings, (), token=token, clock=clock, rng=rng),
             asyncio.TaskGroup() as group,
         ):

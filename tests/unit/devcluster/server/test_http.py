@@ -167,7 +167,7 @@ async def responses_with_a_watch(resource: bytes, *requests: bytes) -> list[tupl
     sent: list[tuple[str, bytes]] = []
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")
     start = api.store.revision
-    async with HttpServer(api) as server:
+    async with HttpServer(api, events_first=True) as server:
         watch, client = server(), server()
         watch.connection_made(SharedWire(sent, "watch"))
         client.connection_made(SharedWire(sent, "client"))
