@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.planning.result import ObjectChange
@@ -104,5 +106,5 @@ def _short(path: str) -> str:
 def _text(value: Any) -> str:
     if value is None or value == {}:
         return "none"
-    text = str(value)
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."

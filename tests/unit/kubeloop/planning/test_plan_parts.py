@@ -74,7 +74,7 @@ def test_pool_is_that_of_the_provider_or_of_the_name():
 def test_changed_fields_are_short_and_few():
     before = {"metadata": {"labels": {"a": "1"}}, "spec": {"x": {"y": 1}, "list": [1, 2]}, "status": {"n": 1}}
     after = {"metadata": {"labels": {}}, "spec": {"x": {"y": 2}, "list": [1, 3]}, "status": {"n": 2}}
-    assert changed_fields(before, after) == ["x.y 1 -> 2", "list [1, 2] -> [1, 3]", "labels.a 1 -> none"]
+    assert changed_fields(before, after) == ["x.y 1 -> 2", "list [1,2] -> [1,3]", "labels.a 1 -> none"]
     many = {"metadata": {}, "spec": {str(number): number for number in range(20)}}
     assert changed_fields({"metadata": {}}, many)[-1].startswith("spec none -> {")
     assert changed_fields({"metadata": {}, "spec": {}}, many)[-1] == "and 12 more fields"

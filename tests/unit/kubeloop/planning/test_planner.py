@@ -152,7 +152,7 @@ def test_pod_of_higher_priority_preempts_another():
 def test_drained_node_is_cordoned_and_its_pods_move():
     state, _ = shop()
     plan = planned(state, drain=["pool-a-0"])
-    assert [(change.kind, change.fields) for change in plan.changes] == [("Node", ["unschedulable none -> True"])]
+    assert [(change.kind, change.fields) for change in plan.changes] == [("Node", ["unschedulable none -> true"])]
     assert [(pod.pod, pod.reason) for pod in plan.evicted] == [("shop/web-5d4-0", "evicted by the drain")]
     assert plan.workloads[0].nodes == {"pool-a-2": 1}
     assert plan.fits
