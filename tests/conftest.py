@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import shutil
 import signal
@@ -54,6 +55,15 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("virtual_time"):
         return {"virtual": VirtualTimeLoop}
     return {"asyncio": asyncio.SelectorEventLoop}
+
+
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """Restore the level that a command sets when a test runs it in this process."""
+    logger = logging.getLogger("kubeloop")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.fixture
