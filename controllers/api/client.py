@@ -51,7 +51,7 @@ class PartialStruct(TypeError):
 
 
 class WriteObserver(Protocol):
-    """Is notified of writes, so that the next reconcile reads them from the cache."""
+    """Records writes, so that the next reconcile starts only when the cache shows them."""
 
     def wrote(self, resource: Resource[Any], obj: ApiObject) -> None:
         """Record an object as the API server returned it."""

@@ -76,7 +76,7 @@ class ReconcileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ControllerHandle:
-    """What a controller works with; kubeloop creates it for each controller of a process.
+    """The caches and clients of one controller; kubeloop creates it for each controller of a process.
 
     cache: reads of what the controller watches. client: live reads, and writes. recorder: events. clock: wall time.
     log: its records carry controller, object and trace.

@@ -11,7 +11,7 @@ from kubeloop.kube.user_error import UserError
 
 
 class ProxySettings(msgspec.Struct, frozen=True):
-    """How aggregated API servers are called.
+    """Settings of the requests to aggregated API servers.
 
     client_pem: certificate of this server as their front proxy, with its key; b"" for that of FrontProxy.
     refuses_redirects: responses that redirect the client are errors.

@@ -3,7 +3,7 @@
     cluster_copy.py    the copy of the cluster
     plan_changes.py    the requested changes, and how they are made
     applied_objects.py manifests that are applied to the copy
-    pod_history.py     times of pods while the plan runs; who preempts whom
+    pod_history.py     times of pods while the plan runs; preemptions
     run_times.py       start-up and run times of pods by workload, from the input
     workloads.py       workloads of pods, and the result of their rollouts
     node_pools.py      pools, zones and resources of nodes

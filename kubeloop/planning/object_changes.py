@@ -1,4 +1,4 @@
-"""What the changes create, change and delete: the difference of the objects before the controllers react."""
+"""Difference of the objects before and after the changes of a plan, before the controllers react."""
 
 from __future__ import annotations
 

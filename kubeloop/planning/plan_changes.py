@@ -55,7 +55,7 @@ class ScaleChange(NamedTuple):
 
 
 class PlanChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What is planned. namespace: of manifests and of `scale` without one of their own; "" for "default", and for
+    """The changes of a plan. namespace: of manifests and of `scale` without one of their own; "" for "default", and for
     `scale` the only namespace that has the workload. add_nodes: number of nodes like the node `like`."""
 
     manifests: Sequence[Manifest] = ()

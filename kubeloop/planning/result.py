@@ -34,7 +34,7 @@ class UnplacedPods(msgspec.Struct, rename="camel"):
 
 
 class WorkloadResult(msgspec.Struct, rename="camel"):
-    """What happens to the pods of a workload.
+    """The pods of a workload in a plan, and its rollout.
 
     created, deleted: pods. pools, zones, nodes: number of its new pods there. rollout: complete, after `seconds`;
     failed: it never completes, for `reasons`; running: its pods run until they end, which the plan does not know;

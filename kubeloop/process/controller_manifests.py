@@ -15,8 +15,10 @@ _PORT = 8080
 
 
 class Installation(msgspec.Struct, frozen=True):
-    """How controllers are installed. name: of all objects. arguments: of --controllers. replicas: more than one take
-    turns by leader election."""
+    """Options of the manifests that install controllers.
+
+    name: of all objects. arguments: of --controllers. replicas: more than one take turns by leader election.
+    """
 
     name: str
     namespace: str

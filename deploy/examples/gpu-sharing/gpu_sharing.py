@@ -57,7 +57,7 @@ def gpu_request(pod: PodInfo) -> tuple[int, int]:
 
 
 class GpuSharing:
-    """What the policies have in common: the free thousandths of each GPU, the filter, and the allocation.
+    """Base class of the policies: the free thousandths of each GPU, the filter, and the allocation.
 
     A policy implements `score_rows`, and `choose` if it does not take the shared GPU with the least left.
     """

@@ -1,4 +1,4 @@
-"""What nodes may write, by NodeRestriction: their own Node and the objects of their own pods.
+"""NodeRestriction: nodes write only their own Node and the objects of their own pods.
 
 The node authorizer decides by the request alone, this plugin by the object as well. Source:
 plugin/pkg/admission/noderestriction of Kubernetes v1.36.

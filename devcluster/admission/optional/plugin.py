@@ -1,4 +1,4 @@
-"""What an optional admission plugin has in common with the others."""
+"""Base class of the optional admission plugins, and the objects that they read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITES: frozenset[Operation] = frozenset({"CREATE", "UPDATE"})
 
 
 class PluginEnvironment(msgspec.Struct, frozen=True):
-    """What plugins read: the objects, custom resources and feature gates of their server; configuration by plugin."""
+    """Objects, custom resources and feature gates of the server, and the configuration of each plugin."""
 
     store: ObjectStore
     definitions: CustomResources

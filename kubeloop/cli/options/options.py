@@ -36,7 +36,7 @@ PORT = click.IntRange(0, 65535)
 
 
 Completer = Callable[[click.Context, click.Parameter, str], Any]
-"""What completes a value on the command line; see `shell_complete` of click."""
+"""Returns the completions of a value on the command line; see `shell_complete` of click."""
 
 
 def completer(names: str) -> Completer:
