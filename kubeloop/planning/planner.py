@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -44,7 +45,6 @@ _REST_LIMIT_SECONDS: Final = 3_600.0
 _QUIET_SECONDS: Final = 660.0  # without a change, at the end: longer than the usual deadlines and back-offs
 _LIMIT_SECONDS: Final = 7 * 86_400.0
 _NODE_SECONDS: Final = 60.0  # without a change, after a node is added for pending pods
-_MAX_HELPING_NODES: Final = 20
 _WAITING_FIELDS: Final = frozenset(
     {"initialDelaySeconds", "minReadySeconds", "terminationGracePeriodSeconds", "progressDeadlineSeconds"}
 )
@@ -149,10 +149,7 @@ class _Planner:
             return plan
 
     async def nodes_for_pending(self, like: str) -> int | None:
-        """Return how many nodes like this one have to be added, one by one, until nothing is pending.
-
-        Returns None if no number suffices.
-        """
+        """Return how many nodes like this one have to be added until nothing is pending; None if no number suffices."""
         async with self._copy() as copy:
             template = named_node(copy.objects(NODES), like, "--fit")
             await self._planned(copy, ("", 0))
@@ -269,7 +266,7 @@ class _Planner:
                 pools.setdefault(pool_of(node), []).append(name)
         for names in sorted(pools.values(), key=lambda names: (-len(names), names[0])):
             pending = len(_pending(copy))
-            count = await self._add_until_placed(copy, nodes[names[0]], limit=min(pending, _MAX_HELPING_NODES))
+            count = await self._add_until_placed(copy, nodes[names[0]], limit=pending)
             if count is not None:
                 return f"{count} {'node' if count == 1 else 'nodes'} like {names[0]}"
             if len(_pending(copy)) < pending:
@@ -277,16 +274,24 @@ class _Planner:
         return ""
 
     async def _add_until_placed(self, copy: ClusterCopy, like: JSON, *, limit: int) -> int | None:
-        """Add nodes one by one until nothing is pending; None if a node lets no pod fit, or there are too many."""
-        new_nodes, count = NodeCopies(copy, like, self._rng), 0
+        """Add nodes until nothing is pending, and return their number.
+
+        Returns None if it would exceed `limit`, or if a node lets no pod fit.
+        Each time half as many as would be needed if all took as many pods as the best one so far: all pending pods are
+        tried again after each addition.
+        """
+        new_nodes, count, most_per_node = NodeCopies(copy, like, self._rng), 0, 0
         while pending := len(_pending(copy)):
-            if count >= limit:
+            added = min(limit - count, max(1, pending // (2 * most_per_node)) if most_per_node else 1)
+            if added <= 0:
                 return None
-            new_nodes.add(1)
-            count += 1
+            new_nodes.add(added)
+            count += added
             await copy.settle(_NODE_SECONDS, _REST_LIMIT_SECONDS)
-            if len(_pending(copy)) >= pending:
+            placed = pending - len(_pending(copy))
+            if placed <= 0:
                 return None
+            most_per_node = max(most_per_node, math.ceil(placed / added))
         return count
 
     # --- findings ----------------------------------------------------------------------------------------------------

@@ -110,6 +110,14 @@ def test_pods_without_room_are_pending_with_reasons_and_help():
     assert not plan.fits
 
 
+@pytest.mark.parametrize(
+    ("replicas", "nodes"), [(13, "1 node"), (16, "1 node"), (17, "2 nodes"), (41, "8 nodes"), (140, "32 nodes")]
+)
+def test_help_is_the_fewest_nodes_also_if_there_are_many(replicas, nodes):
+    state, _ = shop()
+    assert planned(state, scale=f"deploy/web={replicas}").would_help == f"{nodes} like pool-a-0"
+
+
 def test_rollout_without_room_and_without_unavailable_pods_never_completes():
     state, manifest = shop(nodes=1, replicas=2, cpu="2")
     manifest["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
