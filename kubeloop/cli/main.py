@@ -38,7 +38,7 @@ from kubeloop.cli.options.options import (
     completer,
     with_options,
 )
-from kubeloop.cli.options.recording_options import PlanOptions, RecordOptions
+from kubeloop.cli.options.recording_options import ChangeOptions, PlanOptions, RecordOptions
 from kubeloop.cli.options.replay_options import ReplayOptions
 from kubeloop.cli.targets import join_target
 from kubeloop.process.python_gc import importing
@@ -159,18 +159,19 @@ def record(options: RecordOptions, file: Path) -> int:
 
 
 @commands.command(section=_RECORDINGS)
-@with_options(ReplayOptions)
+@with_options(ReplayOptions, ChangeOptions)
 @click.argument("file", type=FILE)
-def replay(options: ReplayOptions, file: Path) -> int:
+def replay(options: ReplayOptions, changes: ChangeOptions, file: Path) -> int:
     """Run the recorded cluster of FILE again in virtual time, and report on its pods and nodes.
 
     Users and nodes act as in the recording (kubeloop record); controllers and scheduler do the rest. Pods start, run
-    and fail as those of their workload did. Nothing is sent to a cluster.
+    and fail as those of their workload did. Changes are made at the start, as those of a plan. Nothing is sent to a
+    cluster.
     """
     with importing():
         from kubeloop.cli.replay.replay import replay as start
 
-    return start(file, options)
+    return start(file, options, changes)
 
 
 @commands.command(section=_RECORDINGS)

@@ -16,7 +16,7 @@ from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.planning.cluster_copy import ClusterCopy
+from kubeloop.planning.cluster_copy import RunningCluster
 from kubeloop.process.manifests import Manifest, apply
 from kubeloop.recording.projection import LAST_APPLIED, OMITTED, project
 
@@ -28,41 +28,43 @@ _NEVER_APPLIED: Final = frozenset(
 
 
 async def apply_manifests(
-    copy: ClusterCopy, manifests: Sequence[Manifest], *, default_namespace: str, is_projected: bool
+    cluster: RunningCluster, manifests: Sequence[Manifest], *, default_namespace: str, is_projected: bool
 ) -> list[tuple[Resource[Any], str, str]]:
     """Apply the manifests in kubectl's order. Returns resource, namespace and name of each.
 
-    is_projected: the objects of the copy are those of a recording. Raises UserError for a manifest that the API server
-    refuses, with file and document.
+    is_projected: the objects of the cluster are those of a recording. Raises UserError for a manifest that the API
+    server refuses, with file and document.
     """
     applied = []
-    resources = await ResourceMap.discover(copy.client)
+    resources = await ResourceMap.discover(cluster.client)
     for original in sorted(manifests, key=lambda manifest: _FIRST.get(manifest.kind, 2)):
         manifest = _without_server_fields(original)
         if is_projected:
-            await apply(copy.client, [manifest], default_namespace=default_namespace, resources=resources, dry_run=True)
+            await apply(
+                cluster.client, [manifest], default_namespace=default_namespace, resources=resources, dry_run=True
+            )
             manifest = Manifest(original.source, project(manifest.kind, manifest.body))
         resource = resources.find(manifest.api_version, manifest.kind)
         if resource is None:  # of a definition that was applied before
-            resources = await ResourceMap.discover(copy.client)
+            resources = await ResourceMap.discover(cluster.client)
             resource = resources.find(manifest.api_version, manifest.kind)
         namespace = str(manifest.body["metadata"].get("namespace") or default_namespace)
         if resource is not None and manifest.name:
-            await _own_fields(copy, resource, manifest, namespace if resource.namespaced else "")
+            await _own_fields(cluster, resource, manifest, namespace if resource.namespaced else "")
         ((title, _),) = await apply(
-            copy.client, [manifest], default_namespace=default_namespace, resources=resources, remain=True
+            cluster.client, [manifest], default_namespace=default_namespace, resources=resources, remain=True
         )
         if resource is not None:
             applied.append((resource, namespace if resource.namespaced else "", title.partition("/")[2]))
     return applied
 
 
-async def _own_fields(copy: ClusterCopy, resource: Resource[Any], manifest: Manifest, namespace: str) -> None:
+async def _own_fields(cluster: RunningCluster, resource: Resource[Any], manifest: Manifest, namespace: str) -> None:
     """Make this program the manager of the fields that were applied before: those that the manifest lacks are removed.
 
     They are those of kubectl's annotation; without it, only the variables in the place of what a recording lacks.
     """
-    client = copy.client
+    client = cluster.client
     try:
         stored = await client.get_raw(resource, manifest.name, namespace)
     except ApiError:
@@ -75,7 +77,7 @@ async def _own_fields(copy: ClusterCopy, resource: Resource[Any], manifest: Mani
         )
         if before:
             owned = await client.patch(resource, manifest.name, before, PatchType.APPLY, namespace, query=_OWNED)
-            copy.store.update(resource, _without_other_managers(owned))
+            cluster.store.update(resource, _without_other_managers(owned))
     except (msgspec.DecodeError, ApiError):
         return  # kubectl would not use it either
 

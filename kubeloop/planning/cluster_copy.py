@@ -22,8 +22,9 @@ from kubeloop.devcluster.controllers.volume_provisioner import DEFAULT_CLASS
 from kubeloop.devcluster.handlers.reading.watch import WatchSettings
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
-from kubeloop.devcluster.storage.store import Change
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.client.api_client import ApiClient
+from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import AlreadyExists, ApiError
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 from kubeloop.kube.json_object import JSON
@@ -63,15 +64,25 @@ _BACKGROUND: Final = frozenset({EVENTS.group_resource, LEASES.group_resource})
 _NEVER_SECONDS: Final = 1e9
 
 
-class ClusterCopy:
-    """A running copy. store: its objects. client: a client of its API server, of an administrator."""
+class RunningCluster:
+    """A cluster in memory. store: its objects. client: a client of its API server, of an administrator."""
 
-    def __init__(self, api: ApiServer, plane: ControlPlane, client: ApiClient, clock: VirtualClock) -> None:
-        self.api = api
-        self.store = api.store
-        self.plane = plane
+    def __init__(self, store: ObjectStore, client: ApiClient, clock: Clock) -> None:
+        self.store = store
         self.client = client
         self.clock = clock
+
+    def objects(self, resource: Resource[Any]) -> dict[str, JSON]:
+        """Return the objects of a resource by key, which must not be modified."""
+        return {stored.key: stored.object for stored in self.store.table(resource).list()}
+
+
+class ClusterCopy(RunningCluster):
+    """A running copy."""
+
+    def __init__(self, api: ApiServer, plane: ControlPlane, client: ApiClient, clock: Clock) -> None:
+        super().__init__(api.store, client, clock)
+        self.plane = plane
         self._changed_at = asyncio.get_running_loop().time()
         self._changes: Counter[str] = Counter()
         for name, table in self.store.tables():
@@ -95,10 +106,6 @@ class ClusterCopy:
             self._changes.clear()
             await asyncio.sleep(wait)
         return []
-
-    def objects(self, resource: Resource[Any]) -> dict[str, JSON]:
-        """Return the objects of a resource by key, which must not be modified."""
-        return {stored.key: stored.object for stored in self.store.table(resource).list()}
 
 
 def gates_of(state: ClusterState) -> FeatureGates:

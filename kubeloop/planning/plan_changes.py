@@ -1,4 +1,4 @@
-"""The requested changes of a plan, and how they are made in the copy of a cluster.
+"""The requested changes of a plan or a replay, and how they are made in a cluster in memory.
 
 All are made at one time; only evictions of drained nodes wait, as `kubectl drain` does, until budgets permit them.
 """
@@ -31,9 +31,11 @@ from kubeloop.kube.objects.resources import (
 from kubeloop.kube.selectors.selectors import parse_label_selector
 from kubeloop.kube.uids import new_uid
 from kubeloop.kube.user_error import UserError
-from kubeloop.planning.cluster_copy import ClusterCopy
+from kubeloop.planning.applied_objects import apply_manifests
+from kubeloop.planning.cluster_copy import RunningCluster
 from kubeloop.planning.result import BlockedDrain
 from kubeloop.process.manifests import Manifest
+from kubeloop.recording.changes import Finding
 
 _SCALABLE: Final = (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, REPLICATION_CONTROLLERS)
 _SCALE = re.compile(r"([a-z.]+)/([^=/]+)=(\d+)")
@@ -55,7 +57,7 @@ class ScaleChange(NamedTuple):
 
 
 class PlanChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of a plan. namespace: of manifests and of `scale` without one of their own; "" for "default", and for
+    """Requested changes. namespace: of manifests and of `scale` without one of their own; "" for "default", and for
     `scale` the only namespace that has the workload. add_nodes: number of nodes like the node `like`."""
 
     manifests: Sequence[Manifest] = ()
@@ -66,6 +68,36 @@ class PlanChanges(msgspec.Struct, frozen=True, kw_only=True):
     add_nodes: int = 0
     like: str = ""
     scale: Sequence[ScaleChange] = ()
+
+
+AppliedObject = tuple[Resource[Any], str, str]
+"""Resource, namespace and name."""
+
+
+class ChangesMade(NamedTuple):
+    """applied: objects of the manifests. scaled: workloads. drain: has to run."""
+
+    applied: list[AppliedObject]
+    scaled: list[AppliedObject]
+    drain: Drain
+
+
+async def make_changes(
+    cluster: RunningCluster, changes: PlanChanges, rng: random.Random, *, is_projected: bool
+) -> ChangesMade:
+    """Make the changes, all at one time. is_projected: see apply_manifests(). Raises UserError for impossible ones."""
+    nodes = cluster.objects(NODES)
+    drained = [named_node(nodes, name, "--drain")["metadata"]["name"] for name in changes.drain]
+    cordoned = [named_node(nodes, name, "--cordon")["metadata"]["name"] for name in changes.cordon]
+    deleted = [name for selector in changes.delete_nodes for name in matching_nodes(nodes, selector, "--delete-nodes")]
+    if changes.add_nodes:
+        NodeCopies(cluster, named_node(nodes, changes.like, "--like"), rng).add(changes.add_nodes)
+    await cordon(cluster, [*cordoned, *drained])
+    namespace = changes.namespace or "default"
+    applied = await apply_manifests(cluster, changes.manifests, default_namespace=namespace, is_projected=is_projected)
+    scaled = [await scale_workload(cluster, scale, changes.namespace) for scale in changes.scale]
+    await delete_nodes(cluster, list(dict.fromkeys(deleted)))
+    return ChangesMade(applied, scaled, Drain(cluster, drained))
 
 
 def parse_scale(text: str) -> ScaleChange:
@@ -115,19 +147,19 @@ def named_node(nodes: Mapping[str, JSON], name: str, option: str) -> JSON:
 class NodeCopies:
     """Adds nodes like one of the cluster: its labels, taints, resources, CSI drivers and devices, without its pods."""
 
-    def __init__(self, copy: ClusterCopy, like: JSON, rng: random.Random) -> None:
-        self._copy = copy
+    def __init__(self, cluster: RunningCluster, like: JSON, rng: random.Random) -> None:
+        self._cluster = cluster
         self._like = like
         self._rng = rng
         name = like["metadata"]["name"]
-        self._csi_node = copy.objects(CSI_NODES).get(name)
-        self._slices = [obj for obj in copy.objects(RESOURCE_SLICES).values() if obj["spec"].get("nodeName") == name]
+        self._csi_node = cluster.objects(CSI_NODES).get(name)
+        self._slices = [obj for obj in cluster.objects(RESOURCE_SLICES).values() if obj["spec"].get("nodeName") == name]
 
     def add(self, count: int) -> list[str]:
         """Add nodes; return their names."""
         names: list[str] = []
         number = 0
-        existing = self._copy.objects(NODES)
+        existing = self._cluster.objects(NODES)
         while len(names) < count:
             number += 1
             name = f"{self._like['metadata']['name']}-new-{number}"
@@ -148,7 +180,7 @@ class NodeCopies:
             "spec": spec,
             "status": status,
         }
-        store = self._copy.store
+        store = self._cluster.store
         created = store.create(NODES, node)
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": created["metadata"]["uid"]}
         if self._csi_node is not None:
@@ -167,32 +199,31 @@ class NodeCopies:
         return {
             "name": name,
             "uid": new_uid(self._rng),
-            "creationTimestamp": f"{self._copy.clock.now():%Y-%m-%dT%H:%M:%SZ}",
+            "creationTimestamp": f"{self._cluster.clock.now():%Y-%m-%dT%H:%M:%SZ}",
             "labels": {label: name if value == like else value for label, value in labels.items()},
         }
 
 
-async def cordon(copy: ClusterCopy, names: Sequence[str]) -> None:
+async def cordon(cluster: RunningCluster, names: Sequence[str]) -> None:
     """Make nodes unschedulable."""
     for name in names:
-        await copy.client.patch(NODES, name, {"spec": {"unschedulable": True}}, PatchType.MERGE)
+        await cluster.client.patch(NODES, name, {"spec": {"unschedulable": True}}, PatchType.MERGE)
 
 
-async def delete_nodes(copy: ClusterCopy, names: Sequence[str]) -> None:
+async def delete_nodes(cluster: RunningCluster, names: Sequence[str]) -> None:
     """Delete the Node objects: the pod garbage collector deletes their pods, and controllers replace them."""
     for name in names:
-        await copy.client.delete(NODES, name)
+        await cluster.client.delete(NODES, name)
 
 
 class Drain:
     """Evicts the pods of nodes, as `kubectl drain --force --ignore-daemonsets --delete-emptydir-data` does."""
 
-    def __init__(self, copy: ClusterCopy, nodes: Sequence[str]) -> None:
-        self._copy = copy
-        self._pods = [pod for pod in copy.objects(PODS).values() if pod["spec"].get("nodeName") in nodes]
+    def __init__(self, cluster: RunningCluster, nodes: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._pods = [pod for pod in cluster.objects(PODS).values() if pod["spec"].get("nodeName") in nodes]
         self._refusals: dict[str, BlockedDrain] = {}  # by UID
-        self.unmanaged: list[str] = []
-        """Pods that no controller replaces."""
+        self._unmanaged: list[str] = []  # pods that no controller replaces
 
     async def run(self) -> None:
         """Evict until cancelled, or until every pod is evicted."""
@@ -201,11 +232,18 @@ class Drain:
                 if _is_evicted(pod):
                     group.create_task(self._evict(pod), name=f"evict/{pod['metadata']['name']}")
                     if _controller_kind(pod) is None:
-                        self.unmanaged.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+                        self._unmanaged.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
 
     def blocked(self) -> list[BlockedDrain]:
         """Return the pods that are not evicted."""
         return [self._refusals[uid] for uid in sorted(self._refusals)]
+
+    def findings(self, place: str) -> list[Finding]:
+        """Return what the drain loses."""
+        if not self._unmanaged:
+            return []
+        problem = f"no controller replaces {len(self._unmanaged)} evicted pods: {', '.join(self._unmanaged[:5])}"
+        return [Finding(place, problem, "kubectl drain evicts them with --force only, and they are lost")]
 
     async def _evict(self, pod: JSON) -> None:
         metadata = pod["metadata"]
@@ -218,7 +256,7 @@ class Drain:
         }
         while True:
             try:
-                await self._copy.client.create_raw(PODS, body, namespace, name=name, subresource="eviction")
+                await self._cluster.client.create_raw(PODS, body, namespace, name=name, subresource="eviction")
             except NotFound:
                 pass
             except ApiError as error:
@@ -247,9 +285,9 @@ def _controller_kind(pod: JSON) -> str | None:
 # --- workloads ------------------------------------------------------------------------------------------------------
 
 
-def scale_target(copy: ClusterCopy, scale: ScaleChange, namespace: str) -> tuple[str, JSON]:
+def scale_target(cluster: RunningCluster, scale: ScaleChange, namespace: str) -> tuple[str, JSON]:
     """Return namespace and object of the workload to scale. Raises UserError."""
-    objects = copy.objects(scale.resource)
+    objects = cluster.objects(scale.resource)
     title = f"--scale {scale.resource.singular}/{scale.name}"
     if namespace:
         obj = objects.get(f"{namespace}/{scale.name}")
@@ -264,9 +302,9 @@ def scale_target(copy: ClusterCopy, scale: ScaleChange, namespace: str) -> tuple
     return keys[0].partition("/")[0], objects[keys[0]]
 
 
-async def scale_workload(copy: ClusterCopy, scale: ScaleChange, namespace: str) -> tuple[Resource[Any], str, str]:
+async def scale_workload(cluster: RunningCluster, scale: ScaleChange, namespace: str) -> AppliedObject:
     """Set the replicas of a workload; return resource, namespace and name. Raises UserError."""
-    namespace, _ = scale_target(copy, scale, namespace)
+    namespace, _ = scale_target(cluster, scale, namespace)
     body = {"spec": {"replicas": scale.replicas}}
-    await copy.client.patch(scale.resource, scale.name, body, PatchType.MERGE, namespace)
+    await cluster.client.patch(scale.resource, scale.name, body, PatchType.MERGE, namespace)
     return scale.resource, namespace, scale.name

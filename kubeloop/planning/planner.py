@@ -14,20 +14,10 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CRON_JOBS, NODES, PODS, Resource
 from kubeloop.kube.user_error import UserError
-from kubeloop.planning.applied_objects import apply_manifests
 from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, other_schedulers, prepared, running_copy
 from kubeloop.planning.node_pools import NodeUse, compare_use, pool_of, use_of
 from kubeloop.planning.object_changes import DEPENDENT_KINDS, object_changes
-from kubeloop.planning.plan_changes import (
-    Drain,
-    NodeCopies,
-    PlanChanges,
-    cordon,
-    delete_nodes,
-    matching_nodes,
-    named_node,
-    scale_workload,
-)
+from kubeloop.planning.plan_changes import Drain, NodeCopies, PlanChanges, make_changes, named_node
 from kubeloop.planning.pod_history import PodHistory
 from kubeloop.planning.result import FitResult, Plan
 from kubeloop.planning.run_times import RunTimes, WorkloadKey
@@ -221,31 +211,18 @@ class _Planner:
             self._find(f"without the changes, {kinds} change all the time", "they are part of the result")
 
     async def _make_changes(self, copy: ClusterCopy, fit_nodes: tuple[str, int]) -> Drain:
-        changes, nodes = self._changes, copy.objects(NODES)
-        drained = [named_node(nodes, name, "--drain")["metadata"]["name"] for name in changes.drain]
-        cordoned = [named_node(nodes, name, "--cordon")["metadata"]["name"] for name in changes.cordon]
-        deleted = [
-            name for selector in changes.delete_nodes for name in matching_nodes(nodes, selector, "--delete-nodes")
-        ]
-        for like, count in ((changes.like, changes.add_nodes), fit_nodes):
-            if count:
-                NodeCopies(copy, named_node(nodes, like, "--like"), self._rng).add(count)
-        await cordon(copy, [*cordoned, *drained])
-        applied = await apply_manifests(
-            copy,
-            changes.manifests,
-            default_namespace=changes.namespace or "default",
-            is_projected=self._cluster.is_projected,
-        )
-        for resource, namespace, name in applied:
+        like, count = fit_nodes
+        if count:
+            NodeCopies(copy, named_node(copy.objects(NODES), like, "--fit"), self._rng).add(count)
+        made = await make_changes(copy, self._changes, self._rng, is_projected=self._cluster.is_projected)
+        for resource, namespace, _ in made.applied:
             self._created_in.setdefault(resource, set()).add(namespace)
-            if resource.kind in DEPENDENT_KINDS:
-                self._touched.append((resource.kind, namespace, name))
-        for scale in changes.scale:
-            resource, namespace, name = await scale_workload(copy, scale, changes.namespace)
-            self._touched.append((resource.kind, namespace, name))
-        await delete_nodes(copy, list(dict.fromkeys(deleted)))
-        return Drain(copy, drained)
+        self._touched += [
+            (resource.kind, namespace, name)
+            for resource, namespace, name in (*made.applied, *made.scaled)
+            if resource.kind in DEPENDENT_KINDS
+        ]
+        return made.drain
 
     async def _settle(self, copy: ClusterCopy, drain: Drain) -> list[str]:
         quiet = max(_QUIET_SECONDS, _longest_wait(manifest.body for manifest in self._changes.manifests) + 60.0)
@@ -306,12 +283,7 @@ class _Planner:
         if namespaces:
             created[PODS] = created.get(PODS, set()) | namespaces
         self._findings += uncalled_webhooks(state, self._cluster.name, created)
-        if drain.unmanaged:
-            names = ", ".join(drain.unmanaged[:5])
-            self._find(
-                f"no controller replaces {len(drain.unmanaged)} evicted pods: {names}",
-                "kubectl drain evicts them with --force only, and they are lost",
-            )
+        self._findings += drain.findings(self._cluster.name)
         if any(not (cron_job.get("spec") or {}).get("suspend") for cron_job in state.of(CRON_JOBS).values()):
             self._find("CronJobs start no Jobs in a plan", "the result has no room for the pods of their next runs")
         configuration = self._configuration or default_configuration(gates_of(state))

@@ -8,5 +8,5 @@
     report.py        figures of one or several runs
     text.py, page.py, charts.py    the report for a terminal, and as one HTML page
 
-May import `recording`, `testing`, `process` and the packages below them.
+May import `planning`, `recording`, `testing`, `process` and the packages below them.
 """

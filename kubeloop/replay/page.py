@@ -10,7 +10,7 @@ from typing import Final
 
 from kubeloop.replay.charts import Line, line_chart
 from kubeloop.replay.report import Comparison, Report
-from kubeloop.replay.text import duration, percentiles, share
+from kubeloop.replay.text import conditions, duration, percentiles, share
 
 _STYLE: Final = """
 body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1180px;padding:0 1em;color:#1a1a1a;background:#fff}
@@ -38,7 +38,7 @@ def report_page(report: Report) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n"
-        f"<p>{escape(duration(report.seconds))} from {escape(report.start)}, seed {report.seed}</p>\n"
+        f"<p>{escape(conditions(report))}</p>\n"
         f"{body}\n</body></html>\n"
     )
 

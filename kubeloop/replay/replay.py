@@ -25,6 +25,8 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import JOBS, NODES, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.uids import new_uid
 from kubeloop.kube.user_error import UserError
+from kubeloop.planning.cluster_copy import RunningCluster
+from kubeloop.planning.plan_changes import Drain, PlanChanges, make_changes
 from kubeloop.process.signals import first_of
 from kubeloop.recording.changes import Finding, Recording
 from kubeloop.recording.resources import recorded_resource
@@ -43,10 +45,11 @@ SAMPLES: Final = 288  # of a run, at equal intervals: each five minutes of a day
 POOL_SAMPLES: Final = 3  # each third one has the use of the pools
 _DISABLED_PLUGINS: Final = "ServiceAccount,PodSecurity,RuntimeClass,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
 _OWNERS: Final = (REPLICA_SETS, JOBS)  # between pods and their topmost owner
+_NO_CHANGES: Final = PlanChanges()
 
 
 class ReplayResult(msgspec.Struct):
-    """A finished run of so many seconds. findings: about requests of users that the server refused."""
+    """A finished run of so many seconds. findings: about requests of users that the server refused, and drains."""
 
     name: str
     seconds: float
@@ -73,11 +76,19 @@ def replay_options(scheduler_config: str, *, seed: int) -> ClusterOptions:
 
 
 def replay(
-    day: RecordedDay, name: str, options: ClusterOptions, *, exporter: TraceExporter | None = None
+    day: RecordedDay,
+    name: str,
+    options: ClusterOptions,
+    *,
+    changes: PlanChanges = _NO_CHANGES,
+    exporter: TraceExporter | None = None,
 ) -> ReplayResult:
-    """Run the recorded day. Raises UserError for invalid options, such as plugins that cannot be loaded."""
+    """Run the recorded day. changes: made at its start.
+
+    Raises UserError for invalid options, such as plugins that cannot be loaded, and for impossible changes.
+    """
     try:
-        return run(_Replay(day, name, options, exporter).run())
+        return run(_Replay(day, name, options, changes, exporter).run())
     except ExceptionGroup as group:
         raise first_of(group, UserError) or group from None
 
@@ -109,10 +120,18 @@ def measure_recording(recording: Recording, day: RecordedDay) -> ReplayResult:
 
 
 class _Replay:
-    def __init__(self, day: RecordedDay, name: str, options: ClusterOptions, exporter: TraceExporter | None) -> None:
+    def __init__(
+        self,
+        day: RecordedDay,
+        name: str,
+        options: ClusterOptions,
+        changes: PlanChanges,
+        exporter: TraceExporter | None,
+    ) -> None:
         self._day = day
         self._name = name
         self._options = options
+        self._changes = changes
         self._exporter = exporter
         self._workloads = Workloads()
         self._measurement = Measurement(self._workload_of)
@@ -142,18 +161,25 @@ class _Replay:
                     user_agent=SPARED_USER_AGENT,
                     in_process=True,
                 )
+                changes_rng = random.Random(f"changes/{self._options.seed}")
+                cluster = RunningCluster(api.store, client, clock)
+                drain = (await make_changes(cluster, self._changes, changes_rng, is_projected=True)).drain
                 async with asyncio.TaskGroup() as tasks:
-                    sampling = tasks.create_task(self._sample_forever(), name="replay/samples")
+                    background = [
+                        tasks.create_task(self._sample_forever(), name="replay/samples"),
+                        tasks.create_task(drain.run(), name="replay/drain"),
+                    ]
                     for action in day.actions:
                         await _sleep_until(action.seconds)
                         await self._act(client, api.store, action)
                     await _sleep_until(day.seconds)
-                    sampling.cancel()
+                    for task in background:
+                        task.cancel()
                 for stop in unsubscribe:
                     stop()
         self._measurement.finish(day.seconds)
         self._measurement.sample(day.seconds)
-        return ReplayResult(self._name, day.seconds, self._measurement, self._findings())
+        return ReplayResult(self._name, day.seconds, self._measurement, self._findings(drain))
 
     async def _sample_forever(self) -> None:
         step = self._day.seconds / SAMPLES
@@ -249,16 +275,22 @@ class _Replay:
             eviction: JSON = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
             await client.create_raw(PODS, eviction, action.namespace, name=min(names), subresource="eviction")
 
-    def _findings(self) -> list[Finding]:
-        return [
+    def _findings(self, drain: Drain) -> list[Finding]:
+        place = self._day.name
+        blocked = [
+            Finding(place, f"it is not evicted from {it.node}: {it.reason}", "the drain never ends", f"pod {it.pod}")
+            for it in drain.blocked()
+        ]
+        refused = [
             Finding(
-                self._day.name,
+                place,
                 f"{len(subjects)} requests of users were refused ({reason})",
                 "the replay goes on without them",
                 subjects[0],
             )
             for reason, subjects in sorted(self._refused.items())
         ]
+        return [*drain.findings(place), *blocked, *refused]
 
 
 async def _sleep_until(seconds: float) -> None:

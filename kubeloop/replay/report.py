@@ -94,12 +94,13 @@ class Comparison(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
-    """All figures of a replay. Times are in seconds since `start`."""
+    """All figures of a replay. Times are in seconds since `start`. changes: options of the changes at the start."""
 
     recording: str
     start: str
     seconds: float
     seed: int
+    changes: Sequence[str]
     findings: Sequence[Finding]
     runs: Sequence[RunFigures]
     comparisons: Sequence[Comparison]
@@ -114,7 +115,9 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
-def build_report(day: RecordedDay, results: Sequence[ReplayResult], *, seed: int) -> Report:
+def build_report(
+    day: RecordedDay, results: Sequence[ReplayResult], *, seed: int, changes: Sequence[str] = ()
+) -> Report:
     """Return the report of the results: the recording's own first, then the replays."""
     findings = [*day.findings, *(finding for result in results for finding in result.findings)]
     replays = results[1:]
@@ -124,6 +127,7 @@ def build_report(day: RecordedDay, results: Sequence[ReplayResult], *, seed: int
         start=rfc3339(day.start),
         seconds=day.seconds,
         seed=seed,
+        changes=changes,
         findings=findings,
         runs=[_run_figures(result) for result in results],
         comparisons=[_comparison(first, second) for first, second in pairs],

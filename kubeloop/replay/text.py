@@ -12,7 +12,7 @@ _MOST_WORKLOADS, _MOST_REASONS = 20, 5
 
 def report_lines(report: Report) -> Iterator[str]:
     """Yield the lines of the report."""
-    yield f"{report.recording}: {duration(report.seconds)} from {report.start}, seed {report.seed}"
+    yield f"{report.recording}: {conditions(report)}"
     yield ""
     yield from table(["", *(run.name for run in report.runs)], list(_rows(report.runs)))
     yield ""
@@ -22,6 +22,12 @@ def report_lines(report: Report) -> Iterator[str]:
         yield from _comparison_lines(comparison)
     for finding in report.findings:
         yield f"warning: {finding}"
+
+
+def conditions(report: Report) -> str:
+    """Return length, start, seed and changes of the replays."""
+    changes = f", with {' '.join(report.changes)}" if report.changes else ""
+    return f"{duration(report.seconds)} from {report.start}, seed {report.seed}{changes}"
 
 
 def _rows(runs: Sequence[RunFigures]) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Options of `kubeloop record` and `kubeloop plan`."""
+"""Options of `kubeloop record` and `kubeloop plan`, and the changes of plans and replays."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class RecordOptions(CommandOptions, group="Recording"):
     log_format: LogFormat = LOG_FORMAT
 
 
-class PlanOptions(CommandOptions, group="Changes"):
-    """Cluster, changes and output of `kubeloop plan`."""
+class ChangeOptions(CommandOptions, group="Changes"):
+    """Changes of a cluster in memory."""
 
     files: tuple[Path, ...] = option(
         "Manifests to apply: file or folder, - for stdin. Can be repeated.",
@@ -51,22 +51,6 @@ class PlanOptions(CommandOptions, group="Changes"):
         default=(),
         multiple=True,
         type=click.Path(path_type=Path, allow_dash=True),
-    )
-    cluster: tuple[Path, ...] = option(
-        "Cluster: a recording, manifests, or what docs/recording.md lists (default: the live one). Can be repeated.",
-        default=(),
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        group="Cluster",
-    )
-    kubeconfig: Path | None = KUBECONFIG
-    kube_context: str | None = KUBE_CONTEXT
-    at: float | None = option(
-        "Seconds from the start of the recording (default: its end).",
-        default=None,
-        type=click.FloatRange(min=0),
-        group="Cluster",
     )
     namespace: str = option(
         "Namespace of manifests without one (default: 'default'), and of --scale.",
@@ -100,6 +84,27 @@ class PlanOptions(CommandOptions, group="Changes"):
         default=(),
         multiple=True,
         metavar="KIND/NAME=N",
+    )
+
+
+class PlanOptions(ChangeOptions, group="Changes"):
+    """Cluster, changes and output of `kubeloop plan`."""
+
+    cluster: tuple[Path, ...] = option(
+        "Cluster: a recording, manifests, or what docs/recording.md lists (default: the live one). Can be repeated.",
+        default=(),
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        group="Cluster",
+    )
+    kubeconfig: Path | None = KUBECONFIG
+    kube_context: str | None = KUBE_CONTEXT
+    at: float | None = option(
+        "Seconds from the start of the recording (default: its end).",
+        default=None,
+        type=click.FloatRange(min=0),
+        group="Cluster",
     )
     fit: str = option(
         "Node: add the fewest nodes like this one with which nothing is pending.",

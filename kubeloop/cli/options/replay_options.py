@@ -14,6 +14,8 @@ class ReplayOptions(CommandOptions):
 
     config: Path | None = option(
         "File with the KubeSchedulerConfiguration of the replay (default: kube-scheduler's defaults).",
+        "--scheduler-config",
+        "--config",
         default=None,
         type=FILE,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from kubeloop.cli.options.recording_options import PlanOptions
+from kubeloop.cli.options.recording_options import ChangeOptions, PlanOptions
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
@@ -33,16 +33,7 @@ def plan(options: PlanOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     configure_logging("error", "text")
     _check(options)
-    changes = PlanChanges(
-        manifests=read_manifests(options.files),
-        namespace=options.namespace,
-        drain=options.drain,
-        cordon=options.cordon,
-        delete_nodes=options.delete_nodes,
-        add_nodes=options.add_nodes,
-        like=options.like,
-        scale=[parse_scale(text) for text in options.scale],
-    )
+    changes = requested_changes(options)
     with short_collections(time.perf_counter):
         cluster = _recorded_cluster(options) if options.cluster else asyncio.run(_live_cluster(options))
         configuration = None
@@ -59,12 +50,26 @@ def plan(options: PlanOptions) -> int:
     return 0 if result.fits else 1
 
 
-def _check(options: PlanOptions) -> None:
-    """Raise UserError for options that do not belong together."""
+def requested_changes(options: ChangeOptions) -> PlanChanges:
+    """Return the changes that the options request, with the manifests. Raises UserError."""
     if options.add_nodes and not options.like:
         raise UserError("--add-nodes needs --like", hint="name a node that the new ones are like: --like NODE")
     if options.like and not options.add_nodes:
         raise UserError("--like needs --add-nodes", hint="set the number of nodes: --add-nodes 3")
+    return PlanChanges(
+        manifests=read_manifests(options.files),
+        namespace=options.namespace,
+        drain=options.drain,
+        cordon=options.cordon,
+        delete_nodes=options.delete_nodes,
+        add_nodes=options.add_nodes,
+        like=options.like,
+        scale=[parse_scale(text) for text in options.scale],
+    )
+
+
+def _check(options: PlanOptions) -> None:
+    """Raise UserError for options that do not belong together."""
     if options.as_json and options.markdown:
         raise UserError("--json and --markdown are mutually exclusive", hint="remove one")
     if options.cluster and (options.kube_context or options.kubeconfig):

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from kubeloop.cli.options.options import arguments_of
+from kubeloop.cli.options.recording_options import ChangeOptions
 from kubeloop.cli.options.replay_options import ReplayOptions
+from kubeloop.cli.recording.plan import requested_changes
 from kubeloop.cli.replay.trace_file import TraceFile
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.user_error import UserError
@@ -21,8 +24,9 @@ from kubeloop.replay.text import report_lines
 from kubeloop.replay.user_actions import read_file
 
 
-def replay(path: Path, options: ReplayOptions) -> int:
+def replay(path: Path, options: ReplayOptions, change_options: ChangeOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
+    changes = requested_changes(change_options)
     configurations = {"default" if options.config is None else _name(options.config): options.config}
     for other in options.compare:
         if _name(other) in configurations:
@@ -45,9 +49,9 @@ def replay(path: Path, options: ReplayOptions) -> int:
         if options.traces is not None:
             exporter = TraceFile(stack.enter_context(_opened(options.traces)))
         for name, cluster in clusters.items():
-            results.append(run_replay(day, name, cluster, exporter=exporter))
+            results.append(run_replay(day, name, cluster, changes=changes, exporter=exporter))
             exporter = None
-    report = build_report(day, results, seed=options.seed)
+    report = build_report(day, results, seed=options.seed, changes=_arguments(change_options))
     if options.html is not None:
         from kubeloop.replay.page import report_page
 
@@ -70,6 +74,12 @@ def _without_warnings() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+def _arguments(options: ChangeOptions) -> list[str]:
+    """Return the options that are set, as on the command line."""
+    defaults = arguments_of(ChangeOptions())
+    return [argument for argument in arguments_of(options) if argument not in defaults]
 
 
 def _name(path: Path) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.user_error import UserError
+from kubeloop.planning.plan_changes import PlanChanges, parse_scale
+from kubeloop.process.manifests import Manifest
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.replay.measurement import PodRun
 from kubeloop.replay.page import report_page
@@ -204,3 +206,65 @@ def test_requested_shares_are_those_of_the_last_sample(report: Report):
             assert share == pytest.approx(sum(use.requested[resource] for use in uses) / allocatable, abs=1e-6)
         assert figures.requested_at_end.keys() == {"cpu", "memory"}
     assert report.resources == ["cpu", "memory"]
+
+
+def test_changes_of_a_plan_are_made_at_the_start(recorded: Path):
+    day = read_day(RecordingFile(recorded))
+    changes = PlanChanges(
+        manifests=[Manifest("new.yaml", deployment("new", 2))],
+        drain=["node-0"],
+        add_nodes=1,
+        like="node-1",
+        scale=[parse_scale("deploy/before=3")],
+    )
+    result = replay(day, "changed", replay_options("", seed=0), changes=changes)
+    assert [(pod.created < 1.0, pod.node != "") for pod in _pods(result, "deployment default/new")] == [
+        (True, True)
+    ] * 2
+    assert sum(pod.deleted is None for pod in _pods(result, "deployment default/before")) == 3
+    nodes = {pod.node for pod in result.measurement.runs.values() if pod.deleted is None and pod.node}
+    assert nodes == {"node-1", "node-2", "node-1-new-1"}
+
+
+def test_pods_of_a_node_deleted_at_the_start_move(recorded: Path):
+    day = read_day(RecordingFile(recorded))
+    (before,) = (obj for resource, obj in day.initial if resource.kind == "Pod")
+    node = before["spec"]["nodeName"]
+    result = replay(
+        day, "changed", replay_options("", seed=0), changes=PlanChanges(delete_nodes=[node], cordon=["node-0"])
+    )
+    lost, replacement = _pods(result, "deployment default/before")
+    assert (lost.node, lost.deleted is not None, replacement.node not in (node, "node-0")) == (node, True, True)
+    assert {sample.pools["8 cpu, 32Gi"].nodes for sample in result.measurement.samples[1:] if sample.pools} == {2}
+
+
+def test_drain_that_never_ends_is_a_finding(recorded: Path):
+    day = read_day(RecordingFile(recorded))
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "before"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "before"}}},
+    }
+    (pod,) = (obj for resource, obj in day.initial if resource.kind == "Pod")
+    changes = PlanChanges(manifests=[Manifest("pdb.yaml", budget)], drain=[pod["spec"]["nodeName"]])
+    (finding,) = replay(day, "changed", replay_options("", seed=0), changes=changes).findings
+    assert finding.effect == "the drain never ends"
+    assert "disruption budget" in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        pytest.param({"drain": ["none"]}, "--drain none: there is no node", id="node"),
+        pytest.param({"scale": [parse_scale("deploy/none=1")]}, "none does not exist", id="workload"),
+        pytest.param(
+            {"manifests": [Manifest("bad.yaml, document 1", deployment("Bad_name", 1))]},
+            "bad.yaml, document 1",
+            id="manifest",
+        ),
+    ],
+)
+def test_impossible_changes_are_errors(recorded: Path, changes: dict[str, Any], problem: str):
+    with pytest.raises(UserError, match=problem):
+        replay(read_day(RecordingFile(recorded)), "x", replay_options("", seed=0), changes=PlanChanges(**changes))

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubeloop.cli.main import commands
+from kubeloop.cli.options.recording_options import ChangeOptions
 from kubeloop.cli.options.replay_options import ReplayOptions
 from kubeloop.cli.replay.replay import replay
 from kubeloop.cli.replay.trace_file import TraceFile
@@ -56,7 +57,7 @@ def recording(tmp_path: Path) -> Path:
 
 def test_replay_writes_text_page_and_traces(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     page, traces = tmp_path / "page.html", tmp_path / "traces.json"
-    assert replay(recording, ReplayOptions(html=page, traces=traces)) == 0
+    assert replay(recording, ReplayOptions(html=page, traces=traces), ChangeOptions()) == 0
     assert "pods bound" in capsys.readouterr().out
     assert page.read_text().startswith("<!doctype html>")
     found = CliRunner().invoke(commands, ["trace", "--from", str(traces), "pod/web"])
@@ -65,7 +66,7 @@ def test_replay_writes_text_page_and_traces(recording: Path, tmp_path: Path, cap
 
 
 def test_json_report_has_recording_and_replay(recording: Path, capfdbinary: pytest.CaptureFixture[bytes]):
-    assert replay(recording, ReplayOptions(as_json=True)) == 0
+    assert replay(recording, ReplayOptions(as_json=True), ChangeOptions()) == 0
     report = json.loads(capfdbinary.readouterr().out)
     assert [(run["name"], run["created"], run["bound"]) for run in report["runs"]] == [
         ("recorded", 1, 0),
@@ -77,21 +78,38 @@ def test_configurations_of_one_name_are_refused(recording: Path, tmp_path: Path)
     configuration = tmp_path / "a.yaml"
     configuration.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
     with pytest.raises(UserError, match="name of another configuration"):
-        replay(recording, ReplayOptions(config=configuration, compare=(configuration,)))
+        replay(recording, ReplayOptions(config=configuration, compare=(configuration,)), ChangeOptions())
 
 
 def test_invalid_configuration_is_refused_before_the_recording_is_read(tmp_path: Path):
     configuration = tmp_path / "a.yaml"
     configuration.write_text("kind: Other\n")
     with pytest.raises(UserError, match="Other"):
-        replay(tmp_path / "missing", ReplayOptions(config=configuration))
+        replay(tmp_path / "missing", ReplayOptions(config=configuration), ChangeOptions())
 
 
 def test_file_that_cannot_be_written_is_named(recording: Path, tmp_path: Path):
     with pytest.raises(UserError, match="cannot write"):
-        replay(recording, ReplayOptions(traces=tmp_path / "missing" / "traces.json"))
+        replay(recording, ReplayOptions(traces=tmp_path / "missing" / "traces.json"), ChangeOptions())
 
 
 def test_trace_file_confirms_delivery(tmp_path: Path):
     with (tmp_path / "traces").open("wb") as file:
         assert TraceFile(file).delivered() == []
+
+
+def test_report_names_the_changes(recording: Path, tmp_path: Path):
+    page = tmp_path / "page.html"
+    arguments = ["replay", str(recording), "--add-nodes", "2", "--like", "n", "--cordon", "n", "--html", str(page)]
+    result = CliRunner().invoke(commands, arguments)
+    assert result.exit_code == 0, result.output
+    changes = "seed 0, with --cordon=n --add-nodes=2 --like=n"
+    assert changes in result.output
+    assert changes in page.read_text()
+    assert "n-new-1" not in result.output
+    assert "3      1" in next(line for line in result.output.splitlines() if "4 cpu, 8Gi  default" in line)
+
+
+def test_changes_are_checked_before_the_recording_is_read(tmp_path: Path):
+    with pytest.raises(UserError, match="--add-nodes needs --like"):
+        replay(tmp_path / "missing", ReplayOptions(), ChangeOptions(add_nodes=1))
