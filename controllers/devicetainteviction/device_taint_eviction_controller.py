@@ -112,7 +112,7 @@ class DeviceTaintEvictionController(EventDrivenController):
                 self._update_eviction(key, claim)
 
     def on_rule(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
-        if old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec:
+        if old is not None and new is not None and old.spec == new.spec:
             if new.status != old.status and new.spec.taint.effect == NO_EXECUTE:
                 # Perhaps written by the former leader, with its counts. v1.36 waits for the next change of a Pod.
                 self.queue.add(f"rule:{new.metadata.name}")
@@ -121,7 +121,7 @@ class DeviceTaintEvictionController(EventDrivenController):
             self.queue.add(f"rule:{new.metadata.name}")
         if old is not None:
             self._evicting_rules.pop(old.metadata.name, None)
-            if new is None or new.metadata.uid != old.metadata.uid:
+            if new is None:
                 self._evicted_pods.pop(reference_to_rule(old), None)
         if new is not None and new.spec.taint.effect == NO_EXECUTE:
             self._evicting_rules[new.metadata.name] = new
@@ -171,9 +171,7 @@ class DeviceTaintEvictionController(EventDrivenController):
             return
         if old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None:
             self._update_status_of(new)
-        if old.metadata.uid != new.metadata.uid:
-            self.on_pod_delete(old)
-        elif (
+        if (
             old.spec.node_name == new.spec.node_name
             and old.status.resource_claim_statuses == new.status.resource_claim_statuses
         ):

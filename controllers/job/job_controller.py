@@ -101,8 +101,6 @@ class JobController(EventDrivenController):
             self._metrics.managed_externally(manager)
 
     def _on_job_update(self, old: Job, new: Job) -> None:
-        if old.metadata.uid != new.metadata.uid:
-            self._on_job_delete(old, False)  # deleted and created again between two events
         if job_finished_condition(new) is not None:
             self._add_orphans(new)  # a Job finishes when no Pod has a finalizer; this repairs what went wrong
             self.queue.add(new.key, "Job finished")

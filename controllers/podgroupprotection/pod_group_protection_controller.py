@@ -29,17 +29,12 @@ class PodGroupProtectionController(ProtectionController[PodGroup]):
         self._pods.add_index(_ACTIVE_PODS, active_group_keys)
         self._registrations = (
             *self._registrations,
-            pods.on_events(added=self._on_pod, updated=self._on_pod_update, deleted=self._add_group_of),
+            pods.on_events(added=self._on_pod, updated=lambda _, new: self._on_pod(new), deleted=self._add_group_of),
         )
 
     def _on_pod(self, pod: Pod) -> None:
         if is_finished(pod):
             self._add_group_of(pod)
-
-    def _on_pod_update(self, old: Pod, new: Pod) -> None:
-        self._on_pod(new)
-        if old.metadata.uid != new.metadata.uid:
-            self._add_group_of(old)  # deleted and created again between two events
 
     def _add_group_of(self, pod: Pod) -> None:
         if (key := pod_group_key(pod)) is not None:

@@ -43,7 +43,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kubeloop.testing.cluster import AsyncCluster, AsyncNamespace, Cluster, Namespace
+    from kubeloop.testing.cluster import AsyncCluster, AsyncNamespace, Cluster, ClusterNamespace
     from kubeloop.testing.cluster_options import Options
     from kubeloop.testing.host.host_process import ClusterEnded
     from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
@@ -54,8 +54,8 @@ __all__ = [
     "AsyncNamespace",
     "Cluster",
     "ClusterEnded",
+    "ClusterNamespace",
     "MemoryCluster",
-    "Namespace",
     "Options",
     "ServerWarning",
     "WaitFailed",
@@ -68,8 +68,8 @@ _MODULES = {
     "AsyncNamespace": "cluster",
     "Cluster": "cluster",
     "ClusterEnded": "host.host_process",
+    "ClusterNamespace": "cluster",
     "MemoryCluster": "in_memory",
-    "Namespace": "cluster",
     "Options": "cluster_options",
     "ServerWarning": "operations",
     "WaitFailed": "operations",

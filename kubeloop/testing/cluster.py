@@ -178,7 +178,7 @@ class _View:
         return f"<{type(self).__name__} {self.name} at {self.url}>"
 
 
-class Namespace(_View):
+class ClusterNamespace(_View):
     """A namespace of a cluster, with blocking methods. `aio` has the same as coroutines."""
 
     apply = blocking(Operations.apply)
@@ -250,7 +250,7 @@ class AsyncCluster(AsyncNamespace):
             await self._portal.wait_async(connection.remove(created_name))
 
 
-class Cluster(Namespace):
+class Cluster(ClusterNamespace):
     """A cluster with API server, nodes, controllers and scheduler in a separate process, for one block:
 
         with Cluster(nodes=3) as cluster: cluster.apply(...)
@@ -287,13 +287,13 @@ class Cluster(Namespace):
         return AsyncCluster(self._resolve)
 
     @contextlib.contextmanager
-    def namespace(self, name: str = "test") -> Iterator[Namespace]:
+    def namespace(self, name: str = "test") -> Iterator[ClusterNamespace]:
         """Create a namespace with a name that begins with `name`; delete it in the background at the end."""
         connection = self._namespace.connection
         created_name = connection.portal.wait(connection.operations.create_namespace(name))
         connected = connection.in_namespace(created_name)
         try:
-            yield Namespace(lambda: connected)
+            yield ClusterNamespace(lambda: connected)
         finally:
             connection.end(created_name)
             connection.portal.wait(connection.remove(created_name))

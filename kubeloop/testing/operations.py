@@ -1,5 +1,6 @@
-"""Operations of tests on a cluster, as coroutines: the implementation behind `Cluster`, `Namespace`, their asynchronous
-forms and `MemoryCluster`. A failed wait reports the object's state, the scheduler's message and the last events."""
+"""Operations of tests on a cluster, as coroutines: the implementation behind `Cluster`, `ClusterNamespace`, their
+asynchronous forms and `MemoryCluster`. A failed wait reports the object's state, the scheduler's message and the last
+events."""
 
 from __future__ import annotations
 

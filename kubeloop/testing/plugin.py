@@ -18,7 +18,7 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.testing.host.launch import launch
 
 if TYPE_CHECKING:
-    from kubeloop.testing.cluster import Cluster, Namespace
+    from kubeloop.testing.cluster import Cluster, ClusterNamespace
     from kubeloop.testing.session import Session
 
 _FIXTURES = frozenset({"kubeloop_cluster", "kubeloop_namespace", "kubeloop_fresh_cluster"})
@@ -164,7 +164,7 @@ def kubeloop_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def kubeloop_namespace(request: pytest.FixtureRequest, kubeloop_cluster: Cluster) -> Iterator[Namespace]:
+def kubeloop_namespace(request: pytest.FixtureRequest, kubeloop_cluster: Cluster) -> Iterator[ClusterNamespace]:
     """A new namespace of kubeloop_cluster, deleted afterwards with its content."""
     with _session(request.config).namespace(kubeloop_cluster, request.node) as namespace:
         yield namespace

@@ -12,7 +12,7 @@ import pytest
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.user_error import UserError
-from kubeloop.testing.cluster import Cluster, Namespace
+from kubeloop.testing.cluster import Cluster, ClusterNamespace
 from kubeloop.testing.cluster_options import ClusterOptions, cluster_options
 from kubeloop.testing.host.host_process import ClusterEnded, HostProcess
 from kubeloop.testing.host.launch import LaunchedHost
@@ -74,7 +74,7 @@ class Session:
                     self._messages.append(f"namespace {name} was not removed within {_REMOVED_SECONDS:g} s: {reason}")
 
     @contextlib.contextmanager
-    def namespace(self, cluster: Cluster, item: pytest.Item) -> Iterator[Namespace]:
+    def namespace(self, cluster: Cluster, item: pytest.Item) -> Iterator[ClusterNamespace]:
         """Create a namespace for one test; it is preserved if the test fails and clusters are kept."""
         with contextlib.ExitStack() as stack:
             namespace = stack.enter_context(cluster.namespace(item.name))
@@ -102,7 +102,7 @@ class Session:
         """Add the state of the clusters of a failed test to its report, and keep them if configured."""
         self._failed.add(item.nodeid)
         funcargs = getattr(item, "funcargs", {})
-        namespaces: list[Namespace] = [funcargs[name] for name in _FIXTURES if name in funcargs]
+        namespaces: list[ClusterNamespace] = [funcargs[name] for name in _FIXTURES if name in funcargs]
         if len(namespaces) > 1:
             namespaces = [namespace for namespace in namespaces if namespace is not funcargs.get("kubeloop_cluster")]
         for namespace in namespaces:
@@ -166,12 +166,12 @@ class Session:
                 with contextlib.suppress(ClusterEnded):  # its tests have reported that
                     cluster.__exit__(None, None, None)
 
-    def _mark_log_position(self, namespace: Namespace) -> None:
+    def _mark_log_position(self, namespace: ClusterNamespace) -> None:
         """Store the size of the process' log at the start of a test."""
         if self._host is not None and self._host.is_running:
             self._log_sizes[namespace.address.cluster] = self._host.log_size()
 
-    def _describe(self, namespace: Namespace) -> list[str]:
+    def _describe(self, namespace: ClusterNamespace) -> list[str]:
         lines = [f"kubeconfig {namespace.kubeconfig}, server {namespace.url}"]
         if (ended := namespace.why_ended()) is not None:
             return [*lines, ended]
@@ -185,7 +185,7 @@ class Session:
                 lines += ["output of the cluster's process:", output]
         return lines
 
-    def _keep_cluster(self, namespace: Namespace) -> None:
+    def _keep_cluster(self, namespace: ClusterNamespace) -> None:
         address = namespace.address
         if self._host is None or address.cluster in self._kept_clusters or self._shared_address is not None:
             return

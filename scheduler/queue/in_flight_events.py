@@ -30,9 +30,6 @@ class InFlightEvents:
         self._first = 0  # position of _log[0] since the start
         self._pods: dict[str, tuple[int, str]] = {}  # UID -> (its position, "namespace/name")
 
-    def __len__(self) -> int:
-        return len(self._pods)
-
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
 

@@ -104,8 +104,6 @@ class ClaimCache:
             if assumed.metadata.uid == new.metadata.uid and _is_newer(assumed, new):
                 return
             del self._assumed[new.key]
-        if old.metadata.uid != new.metadata.uid:
-            self._usage.set_allocation(old.metadata.uid, self.pending_allocation(old.metadata.uid))
         self._count(new)
 
     def on_delete(self, obj: ResourceClaim, final_state_unknown: bool) -> None:

@@ -97,6 +97,13 @@ def test_devices_of_the_node_are_usable():
     assert lines == ["default/c, request r: needs 1 device; at most 2 of one node can be used"]
 
 
+def test_devices_with_an_invalid_node_selector_are_not_usable():
+    """The API server accepts values of Gt that are not numbers."""
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "slots", "operator": "Gt", "values": ["many"]}]}]}
+    lines = lines_on_a(gpu("x", nodeName="a"), gpu("y", nodeSelector=terms), perDeviceNodeSelection=True)
+    assert lines == ["default/c, request r: needs 1 device; at most 1 of one node can be used"]
+
+
 @pytest.mark.parametrize(
     ("enabled", "explained"),
     [
