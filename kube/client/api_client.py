@@ -137,15 +137,17 @@ class ApiClient:
         burst: int | None = None,
         retries: RetryPolicy | None = None,
         in_process: bool = False,
+        trace_requests: bool = False,
     ) -> None:
         """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps).
 
         in_process: the server runs in this process and injects no faults, so that no event is lost, and a stream which
-        is silent is not broken.
+        is silent is not broken. trace_requests: requests of a traced operation have the header traceparent.
         """
         self.transport = transport
         self.clock = clock
         self.in_process = in_process
+        self._trace_requests = trace_requests
         self._rng = rng
         self._retries = retries or RetryPolicy()
         self._on_warning: Callable[[str], None] | None = None
@@ -375,8 +377,7 @@ class ApiClient:
 
     def _headers(self, content_type: str | None, extra: Mapping[str, str] | None) -> Mapping[str, str]:
         headers = self._get_headers if content_type is None else self._body_headers[content_type]
-        traceparent = request_traceparent()
-        if traceparent:
+        if self._trace_requests and (traceparent := request_traceparent()):
             headers = {**headers, TRACEPARENT_HEADER: traceparent}
         return {**headers, **extra} if extra else headers
 

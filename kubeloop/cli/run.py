@@ -171,7 +171,14 @@ async def _run(
     async with contextlib.AsyncExitStack() as stack:
         measured = MeasuredTransport(transport, registry, clock.time_ns)
         qps = run_options.kube_api_qps if run_options.kube_api_qps > 0 else None
-        client = ApiClient(measured, clock=clock, rng=rng, qps=qps, burst=run_options.kube_api_burst)
+        client = ApiClient(
+            measured,
+            clock=clock,
+            rng=rng,
+            qps=qps,
+            burst=run_options.kube_api_burst,
+            trace_requests=run_options.trace_requests,
+        )
         stack.push_async_callback(client.close)
         listener = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
         with importing():

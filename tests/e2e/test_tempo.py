@@ -62,7 +62,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tempo, Re
 def roll_out(server: RealApiServer, folder: Path, tempo: Tempo) -> None:
     for number in range(3):
         make_node(server, f"node-{number}")
-    arguments = ("run", f"--kubeconfig={server.kubeconfig}", "--trace-until=ready")
+    arguments = ("run", f"--kubeconfig={server.kubeconfig}", "--trace-until=ready", "--trace-requests")
     with Kubeloop(folder).running(*arguments, OTEL_EXPORTER_OTLP_ENDPOINT=tempo.otlp_http) as running:
         running.wait_for("endpoint")
         server.request("POST", DEPLOYMENTS, deployment("frontend", PODS))

@@ -55,7 +55,7 @@ async def control_plane(
         await asyncio.to_thread(server.wait_for, "export KUBECONFIG")
         clock, rng = SystemClock(), random.Random(1)
         transport = RecordingTransport(await connect(str(kubeconfig), None))
-        client = ApiClient(transport, clock=clock, rng=rng)
+        client = ApiClient(transport, clock=clock, rng=rng, trace_requests=True)
         try:
             with patch.dict(os.environ, environ):
                 plane = ControlPlane(client, Settings(), clock=clock, rng=rng, registry=CollectorRegistry())

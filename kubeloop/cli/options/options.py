@@ -693,6 +693,14 @@ class RunOptions(CommandOptions, group="Cluster"):
     kube_api_burst: int = option(
         "Burst of requests above --kube-api-qps.", default=100, type=click.IntRange(1), common=False
     )
+    trace_requests: bool = option(
+        "Send the header traceparent with the requests of traced pods and reconciles, for an API server that exports"
+        " spans itself (--tracing-config-file of kube-apiserver).",
+        default=False,
+        is_flag=True,
+        group="Traces",
+        common=False,
+    )
 
 
 class ElectionOptions(CommandOptions, group="Leader election"):

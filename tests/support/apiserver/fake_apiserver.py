@@ -86,7 +86,9 @@ class FakeApiServer:
         self._seed = seed
         self.reset()
         self.transport = FaultyTransport(self._handle, rng=random.Random(seed + 2))
-        self.client = ApiClient(self.transport, clock=self.clock, rng=random.Random(seed), retries=retries)
+        self.client = ApiClient(
+            self.transport, clock=self.clock, rng=random.Random(seed), retries=retries, trace_requests=True
+        )
         self.informers = InformerFactory(self.client, clock=self.clock, rng=random.Random(seed + 1))
         self.metrics = RecordedMetrics()
         traces = ReconcileRecorder(clock=self.clock, rng=random.Random(seed + 3))

@@ -138,10 +138,13 @@ async def test_verbs_send_their_requests():
     }
 
 
-async def test_requests_have_the_trace_context_of_the_running_task():
-    client, transport = client_of(ok(POD))
+async def test_requests_have_the_trace_context_of_the_running_task_if_traced():
+    untraced, transport = client_of(ok(POD))
     context = TraceContext("1" * 32, "2" * 16, True)
     current_span.set(context)
+    await untraced.get(PODS, "a", "n")
+    assert "traceparent" not in transport.sent[0]["headers"]
+    client, transport = client_of(ok(POD), trace_requests=True)
     await client.get(PODS, "a", "n")
     await client.create(PODS, POD, "n")
     await client.raw("GET", "/api", headers={"accept": "text/html"})
