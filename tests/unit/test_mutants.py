@@ -72,6 +72,11 @@ def test_result_that_is_a_condition_is_inverted_only():
     assert differences("def f():\n    return 0\n") == [("return 0", "return None"), ("return 0", "return 1")]
 
 
+def test_strict_of_zip_is_not_mutated():
+    source = "def f(a, b):\n    return zip(a, b, strict=True)\n"
+    assert differences(source) == [("return zip(a, b, strict=True)", "return None")]
+
+
 def test_mutant_knows_the_lines_of_its_statement_unless_it_runs_at_import():
     source = "def f(x, limit=1):\n    return g(\n        x + 2,\n    )\n"
     executed = {mutant.apply(source)[mutant.start :][:1]: mutant.executed for mutant in mutants_of("pods.py", source)}

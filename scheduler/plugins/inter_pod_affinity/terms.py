@@ -18,8 +18,11 @@ from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.columns import LabelColumn
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.framework.versioned_cache import VersionedCache
 
 Int64 = npt.NDArray[np.int64]
+
+_MAX_CLASSES = 1024  # of incoming pods, whose topology keys are cached
 
 
 class IncomingTerm(msgspec.Struct, frozen=True):
@@ -151,7 +154,7 @@ class ExistingTerms:
     def __init__(self, kind: str, weigh: Weigh) -> None:
         self._kind = kind
         self._weigh = weigh
-        self._keys: dict[int, tuple[object, frozenset[str]]] = {}  # by class of incoming pods
+        self._keys: VersionedCache[int, frozenset[str]] = VersionedCache(_MAX_CLASSES)  # by class of incoming pods
 
     def per_node(self, snapshot: Snapshot, pod: Pod, namespace_labels: Mapping[str, str]) -> dict[str, Int64]:
         """Return by topology key the sum of the weights of the terms that select `pod`, over each node's pods [N]."""
@@ -161,29 +164,22 @@ class ExistingTerms:
         number = snapshot.classes.number(pod)
         context = tuple(sorted(namespace_labels.items()))
         weights_by_key: dict[str, Int64] = {}
-        for key in self._matching_keys(snapshot, pod, number, namespace_labels, context):
+        keys = self._keys.get(
+            number, (affinities.membership, context), lambda: self._matching_keys(snapshot, pod, namespace_labels)
+        )
+        for key in keys:
             weights_key = (self._kind, number, context, key)
             weights_by_key[key] = affinities.weighted(weights_key, self._weight(pod, namespace_labels, key))
         return weights_by_key
 
-    def _matching_keys(
-        self, snapshot: Snapshot, pod: Pod, number: int, namespace_labels: Mapping[str, str], context: object
-    ) -> frozenset[str]:
-        stamp = (snapshot.columns.affinities.membership, context)
-        cached = self._keys.get(number)
-        if cached is not None and cached[0] == stamp:
-            return cached[1]
+    def _matching_keys(self, snapshot: Snapshot, pod: Pod, namespace_labels: Mapping[str, str]) -> frozenset[str]:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
-        keys = frozenset(
+        return frozenset(
             term.topology_key
             for pod_class in snapshot.columns.affinities.rows_of
             for term, _ in self._weigh(pod_class)
             if term.matches(namespace, labels, namespace_labels)
         )
-        if len(self._keys) >= 1024:
-            self._keys.clear()
-        self._keys[number] = (stamp, keys)
-        return keys
 
     def _weight(self, pod: Pod, namespace_labels: Mapping[str, str], key: str) -> Callable[[AffinityClass], int]:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels

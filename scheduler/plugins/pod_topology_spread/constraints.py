@@ -13,6 +13,7 @@ from kubeloop.kube.objects.api_types import LabelSelector, OwnerReference, Pod, 
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.selectors.selectors import Selector, selector_from, selector_from_map
 from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.framework.versioned_cache import VersionedCache
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -92,26 +93,16 @@ class DefaultSelectors:
     def __init__(self, listers: Listers) -> None:
         self._listers = listers
         listers.services.add_index(_ONE_LABEL, _index_by_one_label)
-        self._cached: dict[int, tuple[object, object, Selector]] = {}
+        self._cached: VersionedCache[int, Selector] = VersionedCache(_MAX_SELECTORS)
 
     def of(self, pod: Pod, class_number: int | None) -> Selector:
         """Return the selector for `pod`; it is not cached if `class_number` is None."""
         owner = controller_of(pod.metadata)
-        stamp = self._listers.services.version
         controller_selector = self._controller_selector(pod, owner)
-        cached = self._cached.get(class_number) if class_number is not None else None
-        if (
-            cached is not None
-            and cached[0] == stamp
-            and (cached[1] is controller_selector or cached[1] == controller_selector)
-        ):
-            return cached[2]
-        selector = self._combined_selector(pod, controller_selector)
-        if class_number is not None:
-            if len(self._cached) >= _MAX_SELECTORS:
-                self._cached.clear()
-            self._cached[class_number] = (stamp, controller_selector, selector)
-        return selector
+        if class_number is None:
+            return self._combined_selector(pod, controller_selector)
+        version = (self._listers.services.version, controller_selector)
+        return self._cached.get(class_number, version, lambda: self._combined_selector(pod, controller_selector))
 
     def _combined_selector(self, pod: Pod, controller_selector: LabelSelector | Mapping[str, str] | None) -> Selector:
         labels = pod.metadata.labels

@@ -45,6 +45,7 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.pod_classes import LabelClass, SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import PodTopologySpreadArgs
+from kubeloop.scheduler.framework.versioned_cache import VersionedCache
 from kubeloop.scheduler.plugins.node_selector_masks import required_affinity_rows
 from kubeloop.scheduler.plugins.pod_topology_spread.constraints import (
     DO_NOT_SCHEDULE,
@@ -249,9 +250,9 @@ class PodTopologySpread:
         self._missing_label_rejection = unresolvable(
             self.name, "node(s) didn't match pod topology spread constraints (missing required label)"
         )
-        self._domains: dict[tuple[int, str], tuple[tuple[int, int], tuple[_TopologyDomains, ...]]] = {}
+        self._domains: VersionedCache[tuple[int, str], tuple[_TopologyDomains, ...]] = VersionedCache(_MAX_CLASSES)
         # by topology key, for constraints that all nodes are eligible for
-        self._domains_over_all_nodes: dict[str, tuple[tuple[int, int], _TopologyDomains]] = {}
+        self._domains_over_all_nodes: VersionedCache[str, _TopologyDomains] = VersionedCache(_MAX_CLASSES)
         self._score_table_cells = ScoreTableCellsByClass()
 
     # --- constraints and domains -----------------------------------------------------------------------------------
@@ -275,11 +276,15 @@ class PodTopologySpread:
         self, pod: PodInfo, snapshot: Snapshot, action: str, constraints: Sequence[SpreadConstraint], all_keys: bool
     ) -> tuple[_TopologyDomains, ...]:
         """Return the domains of each constraint. Cached per class of pods until a node's labels or taints change."""
-        key = (snapshot.classes.number(pod.pod), action)
-        stamp = (snapshot.layout, snapshot.columns.node_generation)
-        cached = self._domains.get(key)
-        if cached is not None and cached[0] == stamp:
-            return cached[1]
+        return self._domains.get(
+            (snapshot.classes.number(pod.pod), action),
+            (snapshot.layout, snapshot.columns.node_generation),
+            lambda: self._compute_domains(pod, snapshot, constraints, all_keys),
+        )
+
+    def _compute_domains(
+        self, pod: PodInfo, snapshot: Snapshot, constraints: Sequence[SpreadConstraint], all_keys: bool
+    ) -> tuple[_TopologyDomains, ...]:
         columns = [snapshot.columns.labels(constraint.topology_key) for constraint in constraints]
         labelled: Mask | None = None  # [N]; None: all
         if all_keys:
@@ -301,21 +306,14 @@ class PodTopologySpread:
                     tolerated = self._tolerated(pod, snapshot)
                 mask = _intersection(mask, tolerated)
             domains.append(
-                self._domains_of_all_nodes(column, stamp) if mask is None else _TopologyDomains(column, mask)
+                self._domains_of_all_nodes(column, snapshot) if mask is None else _TopologyDomains(column, mask)
             )
-        if len(self._domains) >= _MAX_CLASSES:
-            self._domains.clear()
-        self._domains[key] = (stamp, tuple(domains))
         return tuple(domains)
 
-    def _domains_of_all_nodes(self, column: LabelColumn, stamp: tuple[int, int]) -> _TopologyDomains:
+    def _domains_of_all_nodes(self, column: LabelColumn, snapshot: Snapshot) -> _TopologyDomains:
         """Return the domains if all nodes are eligible, which are the same for all classes of pods."""
-        cached = self._domains_over_all_nodes.get(column.key)
-        if cached is None or cached[0] != stamp:
-            if len(self._domains_over_all_nodes) >= _MAX_CLASSES:
-                self._domains_over_all_nodes.clear()
-            cached = self._domains_over_all_nodes[column.key] = (stamp, _TopologyDomains(column, None))
-        return cached[1]
+        version = (snapshot.layout, snapshot.columns.node_generation)
+        return self._domains_over_all_nodes.get(column.key, version, lambda: _TopologyDomains(column, None))
 
     def _tolerated(self, pod: PodInfo, snapshot: Snapshot) -> Mask:
         taints = snapshot.columns.taints

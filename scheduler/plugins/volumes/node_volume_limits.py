@@ -34,6 +34,7 @@ from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
+from kubeloop.scheduler.framework.versioned_cache import VersionedCache
 from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, inline_volume_handle, translate_volume
 from kubeloop.scheduler.plugins.volumes.volume_claims import (
     ClaimError,
@@ -272,7 +273,7 @@ class NodeVolumeCounts:
         self._generation = -1
         self._claim_counts = np.zeros(0, np.int64)  # claims named by the node's pods; -1: other volumes may count
         self._attachment_counts = np.zeros(0, np.int64)
-        self._limits: dict[str, tuple[tuple[int, object], npt.NDArray[np.int64]]] = {}  # by driver
+        self._limits: VersionedCache[str, npt.NDArray[np.int64]] = VersionedCache(_MAX_DRIVERS)
 
     def volume_upper_bounds(self, snapshot: Snapshot) -> npt.NDArray[np.int64]:
         """Return an upper bound of the volumes on each node: int64 [N], -1 if unknown. Read only."""
@@ -297,19 +298,16 @@ class NodeVolumeCounts:
 
     def limits(self, snapshot: Snapshot, driver: str) -> npt.NDArray[np.int64]:
         """Return the limit of each node: int64 [N], NO_LIMIT if the node has none for the driver. Read only."""
-        csi_nodes = self._listers.csi_nodes
-        stamp = (snapshot.layout, csi_nodes.version)
-        cached = self._limits.get(driver)
-        if cached is None or cached[0] != stamp:
-            limits = np.full(len(snapshot), NO_LIMIT, np.int64)
-            for csi_node in csi_nodes.list():
-                row = snapshot.row_of.get(csi_node.metadata.name)
-                if row is not None:
-                    limits[row] = volume_limits(csi_node).get(driver, NO_LIMIT)
-            if len(self._limits) >= _MAX_DRIVERS:
-                self._limits.clear()
-            cached = self._limits[driver] = (stamp, limits)
-        return cached[1]
+        version = (snapshot.layout, self._listers.csi_nodes.version)
+        return self._limits.get(driver, version, lambda: self._read_limits(snapshot, driver))
+
+    def _read_limits(self, snapshot: Snapshot, driver: str) -> npt.NDArray[np.int64]:
+        limits = np.full(len(snapshot), NO_LIMIT, np.int64)
+        for csi_node in self._listers.csi_nodes.list():
+            row = snapshot.row_of.get(csi_node.metadata.name)
+            if row is not None:
+                limits[row] = volume_limits(csi_node).get(driver, NO_LIMIT)
+        return limits
 
 
 def _count_claims(node: NodeInfo) -> int:
