@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -107,6 +108,23 @@ def test_order_of_tests_is_module_then_folder_then_fast_ones():
         [f"{neighbour}::slow", "tests/a.py::fastest", "tests/a.py::fast", "tests/b.py::fast"],
         ["tests/a.py::slow"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_stale"), [("test_x.py", True), ("executed.py", True), ("other.py", False), (None, False)]
+)
+def test_lines_are_recorded_again_after_a_change(changed, is_stale, tmp_path, monkeypatch):
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "MAPS", tmp_path)
+    for name in ("test_x.py", "executed.py", "other.py"):
+        (tmp_path / name).write_text("1")
+    mutants.source_digest.cache_clear()
+    tests = [mapped_test("test_x.py::test", 1.0, file="executed.py")]
+    mutants.map_of("test_x.py").write_text(json.dumps({"digest": mutants.digest("test_x.py", tests), "tests": tests}))
+    if changed:
+        (tmp_path / changed).write_text("2")
+    mutants.source_digest.cache_clear()
+    assert mutants.stored_tests("test_x.py") == (None if is_stale else tests)
 
 
 def test_mutant_that_is_executed_at_import_is_tested_with_all_tests_of_its_module():

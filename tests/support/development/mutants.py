@@ -3,20 +3,20 @@
     .venv/bin/python tests/support/development/mutants.py [--runs N] [--first N] [--seed N] [--jobs N] [--only RE]
         [--without-vectors] [--tests FOLDER] [FOLDER ...]
 
-Draws `--runs` mutants by seed from the modules of the folders. The first run stores the lines that each test executes,
-and its CPU time, in .mutants/; later runs repeat that for tests that have changed, and for all tests after a change of
-the product. A mutant is tested with the tests that execute its statement: those of the module first, then those of its
-folder, then the fastest, at most SECONDS of them. The first failure kills it if the same tests pass without it, and so
-does a test that takes far longer than before. Mutants that no test executes survive. `--without-vectors` leaves out the
-tests that need the recorded vectors, which are not in the repository; `--tests`, which can be repeated, restricts the
-tests to those of a folder.
+Draws `--runs` mutants by seed from the modules of the folders. The first run stores the lines that each test
+executes, and its CPU time, in .mutants/; later runs repeat that for the files of tests that have changed, or that
+execute a module that has changed. A mutant is tested with the tests that execute its statement: those of the module
+first, then those of its folder, then the fastest, at most SECONDS of them. The first failure kills it if the same
+tests pass without it, and so does a test that takes far longer than before. Mutants that no test executes survive.
+`--without-vectors` leaves out the tests that need the recorded vectors, which are not in the repository; `--tests`,
+which can be repeated, restricts the tests to those of a folder.
 
 One process imports the product and collects all tests. Each mutant in a function runs its tests in a fork of it, where
 the code of the function is replaced. What a module has computed with the function at import stays as it was. Mutants of
 what is executed at import are tested last, in processes that import the mutated module.
 
-Log records, docstrings, annotations, assertions (`strict` of `zip` is one), `__repr__`, decorators and options of classes
-are not mutated.
+Log records, docstrings, annotations, assertions (`strict` of `zip` is one), `__repr__`, decorators and options of
+classes are not mutated.
 
 Prints every mutant with its difference, and a table per folder. Exit code 1: less than 90 % were killed.
 
@@ -526,22 +526,29 @@ def mapped_tests(files: Sequence[str], jobs: int) -> list[MappedTest]:
 
 
 def stored_tests(file: str) -> list[MappedTest] | None:
-    """Return the tests of a file that pass, with their lines; None if they or the product have changed since."""
+    """Return the tests of a file that pass, with their lines; None if they or what they execute has changed since."""
     stored = map_of(file)
     if not stored.exists():
         return None
     recorded = json.loads(stored.read_text())
-    return [MappedTest(*test) for test in recorded["tests"]] if recorded["digest"] == digest(file) else None
+    tests = [MappedTest(*test) for test in recorded["tests"]]
+    return tests if recorded["digest"] == digest(file, tests) else None
 
 
 def map_of(file: str) -> Path:
     return MAPS / f"{file.replace('/', '.')}.json"
 
 
-def digest(file: str) -> str:
-    sources = product_hash().copy()
-    sources.update((ROOT / file).read_bytes())
-    return sources.hexdigest()
+def digest(file: str, tests: Iterable[MappedTest]) -> str:
+    """Return the digest of a file of tests and of the modules that they execute."""
+    modules = sorted({module for test in tests for module in test.lines})
+    return hashlib.sha256(b"".join(map(source_digest, [file, *modules]))).hexdigest()
+
+
+@cache
+def source_digest(file: str) -> bytes:
+    path = ROOT / file
+    return hashlib.sha256(path.read_bytes() if path.exists() else b"").digest()
 
 
 def record_lines(file: str) -> None:
@@ -552,18 +559,11 @@ def record_lines(file: str) -> None:
         recorder = _LineRecorder()
         if items := _CollectedTests.current.of_file(file):
             run_tests(items, recorder, exit_first=False)
-        map_of(file).write_text(json.dumps({"digest": digest(file), "tests": recorder.tests()}))
+        tests = recorder.tests()
+        map_of(file).write_text(json.dumps({"digest": digest(file, tests), "tests": tests}))
         return 0
 
     in_child(record)
-
-
-@cache
-def product_hash() -> hashlib._Hash:
-    """Return the hash of all modules that mutants are drawn from."""
-    return hashlib.sha256(
-        b"".join((ROOT / path).read_bytes() for folder in FOLDERS for path in files_in(folder, "*.py"))
-    )
 
 
 def files_in(folder: str, pattern: str) -> list[str]:
