@@ -18,6 +18,18 @@ pytestmark = pytest.mark.virtual_time
 PROFILE = {"profile": "default-scheduler"}
 
 
+class RecordedBuckets(PrometheusFamilies):
+    """Records the buckets of the histograms that are created."""
+
+    def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
+        self.buckets: dict[str, list[float]] = {}
+
+    def histogram(self, name: str, *arguments: Any, buckets: Any, **options: Any) -> Any:
+        self.buckets[name] = [*buckets]
+        return super().histogram(name, *arguments, buckets=buckets, **options)
+
+
 async def test_event_hint_and_evaluation_metrics(cluster: Any, scheduling: Any) -> None:
     registry = CollectorRegistry()
 
@@ -107,6 +119,36 @@ def test_scheduler_metrics_have_kube_scheduler_names():
         '{driver="gpu.example.com",profile="default-scheduler",status="timeout"} 1.0',
     ):
         assert line in page
+
+
+# first bound, factor and number: metrics.ExponentialBuckets in pkg/scheduler/metrics/metrics.go of v1.36
+BUCKETS = {
+    "event_handling_duration_seconds": (0.0001, 2, 12),
+    "scheduling_attempt_duration_seconds": (0.001, 2, 15),
+    "scheduling_algorithm_duration_seconds": (0.001, 2, 15),
+    "preemption_victims": (1, 2, 7),
+    "pod_scheduling_sli_duration_seconds": (0.01, 2, 20),
+    "pod_scheduling_attempts": (1, 2, 5),
+    "framework_extension_point_duration_seconds": (0.0001, 2, 12),
+    "plugin_execution_duration_seconds": (0.00001, 1.5, 20),
+    "queueing_hint_execution_duration_seconds": (0.00001, 1.5, 20),
+    "permit_wait_duration_seconds": (0.001, 2, 15),
+    "preemption_goroutines_duration_seconds": (0.01, 2, 20),
+    "async_api_call_execution_duration_seconds": (0.001, 2, 15),
+    "dra_bindingconditions_wait_duration_seconds": (0.1, 2, 14),
+    "podgroup_scheduling_attempt_duration_seconds": (0.001, 2, 15),
+    "podgroup_scheduling_algorithm_duration_seconds": (0.001, 2, 15),
+}
+
+
+def test_buckets_of_histograms_are_those_of_kube_scheduler():
+    families = RecordedBuckets()
+    gates = dict.fromkeys(("GenericWorkload", "DRADeviceBindingConditions", "SchedulerAsyncAPICalls"), True)
+    SchedulerMetrics(families, FeatureGates(gates))
+    assert families.buckets == {
+        f"scheduler_{name}": pytest.approx([first * factor**power for power in range(count)])
+        for name, (first, factor, count) in BUCKETS.items()
+    }
 
 
 def test_metrics_of_pod_groups_need_their_feature_gate():

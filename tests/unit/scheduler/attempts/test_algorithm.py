@@ -226,3 +226,13 @@ async def test_filters_run_again_after_a_pause() -> None:
 )
 def test_filtering_stops_at_a_share_of_the_nodes(nodes, percentage, feasible):
     assert num_feasible_nodes_to_find(nodes, percentage) == feasible
+
+
+async def test_plugins_that_limit_the_nodes_have_rejected_the_others() -> None:
+    """Their events may help the pod, too."""
+    cluster = nodes(2, allocatable={"cpu": "1"})
+    terms = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    with pytest.raises(FitError) as raised:
+        await schedule(algorithm(cluster), cluster, make_pod("p", cpu="2", affinity=affinity))
+    assert raised.value.diagnosis.unschedulable_plugins == {"NodeAffinity", "NodeResourcesFit"}

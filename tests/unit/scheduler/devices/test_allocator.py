@@ -549,3 +549,16 @@ def test_allocation_must_be_complete_within_a_second(seconds_per_check, in_time)
     claims = [claim(f"c{number}", request(adminAccess=True)) for number in range(64)]  # more steps than between checks
     with contextlib.nullcontext() if in_time else pytest.raises(AllocationTimeout):
         assert len(chosen(allocate(devices, *claims, now_ns=lambda: next(now))) or ()) == 64
+
+
+def test_device_that_one_constraint_rejects_binds_no_other_constraint():
+    """gpu-1 has the NUMA node of gpu-0 but another model, so that the pair must be of NUMA node 1."""
+    models = [(0, "a"), (0, "b"), (1, "c"), (1, "c")]
+    devices = [device(f"gpu-{n}", attributes={"numa": numa, "model": model}) for n, (numa, model) in enumerate(models)]
+    constraints = [{"matchAttribute": f"gpu.example.com/{name}"} for name in ("numa", "model")]
+    filled = FilledDevices(device_class(), device_slice("a", *devices))
+    pair = claim("c", request("x", count=2), constraints=constraints)
+    assert chosen(allocate(filled, pair)) == [
+        "x: a/gpu-2",
+        "x: a/gpu-3",
+    ]

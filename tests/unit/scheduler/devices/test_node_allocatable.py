@@ -120,3 +120,10 @@ def test_claim_is_used_by_one_pod(users, reason, using, plugin_cluster, node, po
     expectation = nullcontext() if reason is None else pytest.raises(NodeAllocatableRejection, match=reason)
     with expectation:
         check_sharing(using(), typed(claim("c")), cluster.snapshot.node_infos[0])
+
+
+def test_pod_level_request_that_equals_the_sum_is_sufficient(using, plugin_cluster, node):
+    """1 CPU of the container and 1 CPU of the device."""
+    (info,) = plugin_cluster([node("a", allocatable={"cpu": "4"})]).snapshot.node_infos
+    taken = allocations(mapped("d", cpu={"allocationMultiplier": "1"}))
+    assert len(claim_statuses(using(resources={"requests": {"cpu": "2"}}), taken, info, RULES)) == 1

@@ -14,9 +14,9 @@ from kubeloop.kube.objects.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices
+from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices, gating_message
 from support.objects.devices import claim, device, device_class, device_slice, request
-from support.scheduling.plugin_cluster import make_node
+from support.scheduling.plugin_cluster import make_node, make_pod
 
 pytestmark = pytest.mark.virtual_time
 
@@ -276,9 +276,10 @@ async def test_last_attempt_and_nomination_from_status(cluster, scheduling):
 
 
 async def test_nodes_excluded_by_prefilter_count_in_message(cluster, scheduling):
-    cluster.node("a", cpu="1")
-    cluster.node("b")
-    field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    cluster.node("a")
+    cluster.node("b", cpu="1")
+    cluster.node("c")
+    field = {"key": "metadata.name", "operator": "In", "values": ["b"]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     async with scheduling() as scheduler:
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -287,8 +288,9 @@ async def test_nodes_excluded_by_prefilter_count_in_message(cluster, scheduling)
         explanation = explain(scheduler, "default/p")
         assert explanation.message == cluster.events[0][2].partition(" no new claims")[0]
     assert {node.node: node.obstacles[0].plugin for node in explanation.nodes} == {
-        "a": "NodeResourcesFit",
-        "b": "NodeAffinity",
+        "a": "NodeAffinity",
+        "b": "NodeResourcesFit",
+        "c": "NodeAffinity",
     }
 
 
@@ -375,3 +377,14 @@ async def test_pod_whose_binding_is_in_flight(cluster, scheduling):
     assert explanation.queue == "in flight"
     assert explanation.summary == "the pod is being bound to n"
     assert explanation.nodes == []
+
+
+async def test_message_of_a_gate_that_no_longer_applies_is_empty(cluster, scheduling):
+    cluster.node("n")
+    async with scheduling() as scheduler:
+        cluster.pod("gated", schedulingGates=[{"name": "a"}])
+        await asyncio.sleep(0.1)
+        _, queued = scheduler.queue.get("default/gated")
+        gated, free = queued.info.pod, make_pod("gated")
+        assert gating_message(scheduler, gated, queued) == "waiting for scheduling gates: [a]"
+        assert gating_message(scheduler, free, queued) == ""

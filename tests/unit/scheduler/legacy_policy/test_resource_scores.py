@@ -76,3 +76,12 @@ def test_resource_that_the_pod_does_not_request_counts(plugin_cluster, node, pod
     cluster = plugin_cluster([node("n", allocatable=allocatable)], [pod("other", "n", overhead={GPU.name: "1"})])
     args = RequestedToCapacityRatioArgs(shape=LINEAR, resources=(GPU,))
     assert score(RequestedToCapacityRatioPriority(args, cluster), cluster, pod("p", cpu="1")) == 25
+
+
+def test_resources_with_a_score_of_0_have_no_weight_in_the_ratio(plugin_cluster, node, pod):
+    """The weight of a resource counts if its score is above 0: 1 of 100 GPUs, and none of the other resource."""
+    allocatable = {GPU.name: "100", "example.com/nic": "100"}
+    cluster = plugin_cluster([node("n", allocatable=allocatable)], [pod("other", "n", overhead={GPU.name: "1"})])
+    resources = (GPU, ResourceSpec(name="example.com/nic", weight=6))
+    args = RequestedToCapacityRatioArgs(shape=LINEAR, resources=resources)
+    assert score(RequestedToCapacityRatioPriority(args, cluster), cluster, pod("p")) == 1

@@ -133,3 +133,39 @@ def test_malformed_preference_fails_pre_score(plugin_cluster: Any, node: Any, po
     # a plugin that is called without PreScore, as by other tools, scores alike
     assert plugin.score(CycleState(), preferring("In"), snapshot.node_infos[0]) == 3
     assert plugin.score(CycleState(), PodInfo(pod("other")), snapshot.node_infos[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "added", "skipped"),
+    [(False, False, True), (True, False, False), (False, True, False), (True, True, False)],
+)
+def test_score_is_skipped_without_any_preference(
+    own: bool, added: bool, skipped: bool, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    ssd = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    terms = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": ssd}]}
+    cluster = plugin_cluster([node("n")])
+    args = plugin_args.NodeAffinityArgs(added_affinity=convert(NodeAffinity, terms) if added else None)
+    info = PodInfo(pod("p", affinity={"nodeAffinity": terms} if own else {}))
+    status = NodeAffinityPlugin(args, cluster).pre_score(
+        CycleState(), info, cluster.snapshot, cluster.snapshot.all_rows
+    )
+    assert (status is not None and status.code is Code.SKIP) is skipped
+
+
+def test_affinity_is_parsed_once_per_attempt(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """Filter and Score use the affinity that PreFilter and PreScore have parsed."""
+    cluster = plugin_cluster([node("n", labels={"disk": "ssd"})])
+    plugin, snapshot = NodeAffinityPlugin(plugin_args.NodeAffinityArgs(), cluster), cluster.snapshot
+
+    def with_disk(disk: str) -> PodInfo:
+        term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": [disk]}]}
+        preferred = [{"weight": 5, "preference": term}]
+        affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+        return PodInfo(pod(disk, affinity=affinity, nodeSelector={"disk": disk}))
+
+    state = CycleState()
+    plugin.pre_filter(state, with_disk("ssd"), snapshot)
+    plugin.pre_score(state, with_disk("ssd"), snapshot, snapshot.all_rows)
+    assert plugin.filter(state, with_disk("hdd"), snapshot.node_infos[0]) is None
+    assert plugin.score(state, with_disk("hdd"), snapshot.node_infos[0]) == 5

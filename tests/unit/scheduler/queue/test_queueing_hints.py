@@ -39,6 +39,29 @@ def test_plugin_without_registrations_receives_events_of_pod_groups_if_the_gate_
         assert events.POD in resources
 
 
+@pytest.mark.parametrize(
+    ("actions", "added"),
+    [
+        pytest.param([ActionType.ADD], True, id="a new node"),
+        pytest.param([ActionType.ADD | ActionType.UPDATE_NODE_LABEL], True, id="a new node or new labels"),
+        pytest.param([ActionType.UPDATE_NODE_LABEL], False, id="new labels"),
+        pytest.param([ActionType.ADD | ActionType.UPDATE_NODE_TAINT], False, id="taints in the same event"),
+        pytest.param([ActionType.ADD, ActionType.UPDATE_NODE_TAINT], False, id="taints in another event"),
+    ],
+)
+def test_plugins_of_new_nodes_receive_taint_updates(actions, added):
+    """An untainted node may be as good as a new one, since pre-check rejected it while it was tainted."""
+
+    class Registering(Plugin):
+        def events_to_register(self):
+            return [on_event(events.NODE, action, lambda *_: Hint.SKIP) for action in actions]
+
+    registered = registrations([Registering()], pod_groups=False)
+    taints = events.cluster_event(events.NODE, ActionType.UPDATE_NODE_TAINT)
+    assert [registration.event.action for registration in registered[: len(actions)]] == actions
+    assert registered[len(actions) :] == ([Registration("Mine", taints, None)] if added else [])
+
+
 def _pods() -> list[Pod]:
     """Return pods with an empty and with a rich spec."""
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}

@@ -81,6 +81,14 @@ def test_slices_for_other_nodes_complete_a_pool():
             ],
             "duplicate counter set name set",
         ),
+        (
+            [
+                counter_slice("a", "a", 3, cores="1"),
+                device_slice("a", device("d"), name="here", count=3),
+                device_slice("b", device("e", consumesCounters=consumes(memory="1")), pool="a", name="there", count=3),
+            ],
+            "counter memory not found in counter set set",
+        ),
     ],
 )
 def test_invalid_pool(slices, reason):

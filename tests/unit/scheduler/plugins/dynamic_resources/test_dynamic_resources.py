@@ -20,7 +20,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.dynamic_resources.device_allocation import DeviceAllocation
-from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import DynamicResources
+from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import DynamicResources, requests_extended_resource
 from support.objects.devices import (
     FilledDevices,
     allocated,
@@ -36,6 +36,7 @@ from support.scheduling.plugin_cluster import NOW, make_member, make_pod_group, 
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
 TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]}
+SECOND = {"name": "second", "resourceClaimName": "s"}
 SLICES = (device_slice("a", device("d"), device("e")), device_slice("b", device("d")))
 
 
@@ -702,3 +703,52 @@ def test_explanation_of_a_claim_that_is_being_allocated(group_with):
     cluster.devices.claims.add_pending("uid-c", allocation, make_member("q"))
     lines = plugin.explain_pod(CycleState(), PodInfo(make_member("p", **CLAIM)), cluster.snapshot)
     assert lines == ["default/c: shared by the pods of PodGroup default/g; is being allocated"]
+
+
+@pytest.mark.parametrize(
+    ("requests", "extended"),
+    [
+        pytest.param({}, False, id="none"),
+        pytest.param({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}, False, id="native"),
+        pytest.param({"cpu": "1", "hugepages-2Mi": "2Mi"}, False, id="huge pages"),
+        pytest.param({"cpu": "1", "example.com/gpu": "1"}, True, id="extended"),
+        pytest.param({"deviceclass.resource.kubernetes.io/gpu": "1"}, True, id="implicit name of a class"),
+    ],
+)
+@pytest.mark.parametrize("containers", ["containers", "initContainers"])
+def test_resources_that_devices_may_provide(requests, extended, containers, pod):
+    container = {"name": "x", "resources": {"requests": requests}}
+    assert requests_extended_resource(pod("p", **{containers: [container]})) is extended
+
+
+@pytest.mark.parametrize(
+    ("filter_timeout", "seconds"), [(None, None), ("0s", None), ("10s", 10.0), ("1m30s", 90.0), ("500ms", 0.5)]
+)
+def test_filter_timeout_limits_searches(filter_timeout, seconds, plugin_with):
+    """0: no limit (DynamicResourcesArgs.filterTimeout)."""
+    _, cluster = plugin_with()
+    args = plugin_args.DynamicResourcesArgs(filter_timeout=filter_timeout)
+    assert DeviceAllocation("DynamicResources", args, cluster)._settings.timeout_seconds == seconds
+
+
+def test_pod_needs_no_group_if_groups_have_no_claims(plugin_with):
+    """Without the gate DRAWorkloadResourceClaims, or without claims of the pod."""
+    plugin, cluster = plugin_with(claim("c"), gates={"GenericWorkload": True})
+    assert rejections(plugin, cluster, make_member("p", **CLAIM)) == {}
+    plugin, cluster = plugin_with(gates=GROUP_CLAIMS)
+    assert rejections(plugin, cluster, make_member("p")) == {}
+
+
+def test_explanation_names_every_shared_claim(group_with):
+    """An entry without a name of a claim yet does not hide the next one; nor does an entry of the pod alone."""
+    entries = [{"name": "own", "resourceClaimName": "o"}, *TEMPLATE["resourceClaims"], SECOND]
+    plugin, cluster = group_with()
+    shared = [*TEMPLATE["resourceClaims"], SECOND]
+    cluster.put("pod_groups", make_pod_group("g", resourceClaims=shared))
+    state, info = CycleState(), PodInfo(make_member("p", resourceClaims=entries))
+    plugin.pre_filter(state, info, cluster.snapshot)
+    by_group = "shared by the pods of PodGroup default/g"
+    assert plugin.explain_pod(state, info, cluster.snapshot)[:2] == [
+        f"gpu: {by_group}; not created yet from ResourceClaimTemplate gpus",
+        f"default/s: {by_group}; does not exist",
+    ]

@@ -368,3 +368,35 @@ def test_reason_of_too_many_pods(allowed, reasons):
     assert rejections(plugin, cluster, make_pod("new", cpu="4")) == ({"a": reasons} if reasons else {})
     too_big = ("Too many pods", "Insufficient cpu") if reasons else ("Insufficient cpu",)
     assert rejections(plugin, cluster, make_pod("new", cpu="5")) == {"a": too_big}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        pytest.param("LeastAllocated", [95, 97], id="LeastAllocated"),
+        pytest.param("MostAllocated", [5, 2], id="MostAllocated"),
+    ],
+)
+def test_pods_without_requests_count_as_100m_and_200mi(strategy, expected, plugin_cluster, node, pod):
+    """n0 has such a pod, and the new pod is another one: 200m of 4 CPUs are 5 percent."""
+    cluster = plugin_cluster([node("n0"), node("n1")], [pod("old", "n0")])
+    plugin = NodeResourcesFit(fit_args(type=strategy, resources=CPU), cluster)
+    assert raw_scores(plugin, cluster, PodInfo(pod("new"))) == expected
+
+
+@pytest.mark.parametrize("spec", [{}, {"resources": {"requests": {"cpu": "3"}}}], ids=["containers", "pod level"])
+def test_scores_of_the_incoming_pod_ignore_pod_level_requests(spec, plugin_cluster, node, pod):
+    cluster = plugin_cluster([node("n")])
+    plugin = NodeResourcesFit(fit_args(type="LeastAllocated", resources=CPU), cluster)
+    assert raw_scores(plugin, cluster, PodInfo(pod("new", cpu="1", **spec))) == [75]
+
+
+def test_requests_are_computed_once_per_attempt(plugin_cluster, node, pod):
+    """Filter and Score use the requests that PreFilter and PreScore have computed."""
+    cluster = plugin_cluster([node("n")])
+    plugin, snapshot = NodeResourcesFit(fit_args(type="LeastAllocated", resources=CPU), cluster), cluster.snapshot
+    small, large, state = PodInfo(pod("small", cpu="1")), PodInfo(pod("large", cpu="5")), CycleState()
+    plugin.pre_filter(state, large, snapshot)
+    plugin.pre_score(state, small, snapshot, snapshot.all_rows)
+    assert plugin.filter(state, small, snapshot.node_infos[0]).reasons == ("Insufficient cpu",)
+    assert plugin.score(state, large, snapshot.node_infos[0]) == 75

@@ -20,6 +20,9 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
         pytest.param([(1, 1), (1, 1)], [(2, 1)], id="lower highest priority"),
         pytest.param([(2, 1), (0, 1)], [(2, 1), (1, 1)], id="lower sum of priorities"),
         pytest.param([(2, 1)], [(2, 1), (-(1 << 31), 1)], id="fewer victims"),
+        pytest.param(
+            [(0, 1), (-(1 << 31), 1), (-(1 << 31), 1)], [(0, 1), (0, 1)], id="victims of the lowest priority count 0"
+        ),
         pytest.param([(2, 20)], [(2, 10)], id="later start"),
         pytest.param([(2, 20), (1, 5)], [(2, 10), (1, 30)], id="later start of those with the highest priority"),
     ],

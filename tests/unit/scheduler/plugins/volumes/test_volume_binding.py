@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -387,3 +388,44 @@ def test_score_is_zero_without_delayed_claims(plugin_cluster: Any, node: Any, po
     cluster = plugin_cluster([node("a")], feature_gates={"StorageCapacityScoring": True})
     plugin = VolumeBinding(plugin_args.VolumeBindingArgs(shape=FULL), cluster)
     assert plugin.score(CycleState(), PodInfo(pod("p")), cluster.snapshot.node_infos[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("bound_after", "checks"),
+    [
+        pytest.param(0.0, [0.0], id="at once"),
+        pytest.param(0.05, [0.0, 0.02, 0.06], id="soon"),
+        pytest.param(3.0, [0.0, 0.02, 0.06, 0.14, 0.3, 0.62, 1.26, 2.26, 3.26], id="at most a second between checks"),
+    ],
+)
+@pytest.mark.virtual_time
+async def test_pauses_between_checks_double_up_to_a_second(
+    bound_after: float, checks: list[float], plugin_cluster: Any, node: Any, pod: Any, monkeypatch: Any
+) -> None:
+    cluster = plugin_cluster([node("a")])
+    put_claim(cluster, provisioner="csi.example")
+    plugin, state, new = reserved(cluster, pod, timeout_seconds=10)
+    loop, times = asyncio.get_running_loop(), []
+    start = loop.time()
+
+    def is_bound(*_: Any) -> bool:
+        times.append(loop.time() - start)
+        return times[-1] >= bound_after
+
+    monkeypatch.setattr(plugin, "_all_bound", is_bound)
+    assert await plugin.pre_bind(state, new, "a") is None
+    assert times == pytest.approx(checks)
+
+
+def test_nodes_of_bound_volumes_are_selected_at_once(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """The array form needs no check per node for a volume with labels of nodes."""
+    cluster = plugin_cluster([node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"})])
+    claim_ref = {"namespace": "default", "name": "data", "uid": "data"}
+    cluster.put("persistent_volume_claims", make_claim("data", "pv"))
+    cluster.put("persistent_volumes", make_volume("pv", affinity=[("zone", "In", ["x"])], claimRef=claim_ref))
+    plugin = VolumeBinding(plugin_args.VolumeBindingArgs(), cluster)
+    new = PodInfo(pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]))
+    state, snapshot = CycleState(), cluster.snapshot
+    assert plugin.pre_filter(state, new, snapshot)[1] is None
+    plugin.filter = None  # type: ignore[assignment, method-assign]
+    assert plugin.filter_rows(state, new, snapshot, snapshot.all_rows).passed.tolist() == [True, False]
