@@ -4,7 +4,7 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test clients faults soak hostile kill schemathesis lint format clean
+.PHONY: up test clients bench faults soak hostile kill schemathesis mutants lint format clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -20,6 +20,11 @@ CLIENTS ?=
 BUILD_SECONDS ?= 900
 clients: $(VENV)/installed-dev
 	$(BIN)/python tests/clients/run.py --build-seconds $(BUILD_SECONDS) $(CLIENTS)
+
+# CPU time of a fixed set of commands beside that of the last release, in about BENCH_SECONDS (benchmarks/README.md)
+BENCH_SECONDS ?= 300
+bench: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/regressions.py --seconds $(BENCH_SECONDS) $(ARGS)
 
 # RUNS simulations with fresh seeds of faults, and their table (docs/reliability.md); REPLAY: what a failure prints
 RUNS ?= 1000
