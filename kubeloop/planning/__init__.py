@@ -4,6 +4,7 @@
     plan_changes.py    the requested changes, and how they are made
     applied_objects.py manifests that are applied to the copy
     pod_history.py     times of pods while the plan runs; preemptions
+    recorded_metrics.py metrics that autoscalers saw, and their use by the controllers of the copy
     run_times.py       start-up and run times of pods by workload, from the input
     workloads.py       workloads of pods, and the result of their rollouts
     node_pools.py      pools, zones and resources of nodes

@@ -30,16 +30,19 @@ from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
     EVENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
     LEASES,
     NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
+    REPLICA_SETS,
     STORAGE_CLASSES,
     WORKLOADS,
     Resource,
 )
 from kubeloop.kube.user_error import UserError
+from kubeloop.planning.recorded_metrics import MetricsTransport, RecordedMetrics
 from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
 from kubeloop.process.development_cluster.cluster_assembly import running_cluster
 from kubeloop.recording.changes import ClusterState, Finding
@@ -113,6 +116,15 @@ def gates_of(state: ClusterState) -> FeatureGates:
     return FeatureGates.parse([gang_scheduling_text() if state.of(POD_GROUPS) or state.of(WORKLOADS) else ""])
 
 
+def metrics_of(state: ClusterState) -> RecordedMetrics:
+    """Return the metrics of autoscalers, which stay as they are."""
+    metrics = RecordedMetrics(state.moment)
+    for resource in (REPLICA_SETS, PODS, HORIZONTAL_POD_AUTOSCALERS):
+        for obj in state.of(resource).values():
+            metrics.observe(0.0, resource, obj)
+    return metrics
+
+
 @contextlib.asynccontextmanager
 async def running_copy(
     state: ClusterState,
@@ -160,7 +172,8 @@ async def running_copy(
         if DEFAULT_CLASS not in state.of(STORAGE_CLASSES):
             api.store.delete(STORAGE_CLASSES, "", DEFAULT_CLASS)
         await _create(client, state)
-        async with run_control_plane(api, settings, clock=clock, rng=rng) as plane:
+        transport = MetricsTransport(MemoryTransport(api.handle), metrics_of(state), api.store, clock)
+        async with run_control_plane(api, settings, clock=clock, rng=rng, transport=transport) as plane:
             yield ClusterCopy(api, plane, client, clock)
 
 

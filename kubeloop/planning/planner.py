@@ -12,9 +12,9 @@ import msgspec
 
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import CRON_JOBS, NODES, PODS, Resource
+from kubeloop.kube.objects.resources import CRON_JOBS, HORIZONTAL_POD_AUTOSCALERS, NODES, PODS, Resource
 from kubeloop.kube.user_error import UserError
-from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, other_schedulers, prepared, running_copy
+from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, metrics_of, other_schedulers, prepared, running_copy
 from kubeloop.planning.node_pools import NodeUse, compare_use, pool_of, use_of
 from kubeloop.planning.object_changes import DEPENDENT_KINDS, object_changes
 from kubeloop.planning.plan_changes import Drain, NodeCopies, PlanChanges, make_changes, named_node
@@ -31,6 +31,7 @@ from kubeloop.testing.virtual_time import VirtualTimeLoop
 T = TypeVar("T")
 
 _REST_SECONDS: Final = 60.0  # without a change, before the changes are made
+_STABLE_SECONDS: Final = 360.0  # the same if there are autoscalers: longer than their downscale stabilization
 _REST_LIMIT_SECONDS: Final = 3_600.0
 _QUIET_SECONDS: Final = 660.0  # without a change, at the end: longer than the usual deadlines and back-offs
 _LIMIT_SECONDS: Final = 7 * 86_400.0
@@ -198,7 +199,8 @@ class _Planner:
         """Let what goes on in the cluster end, so that it is not taken for an effect of the changes."""
         history = PodHistory()
         unsubscribe = copy.store.subscribe(PODS, history.receive)
-        unsettled = await copy.settle(_REST_SECONDS, _REST_LIMIT_SECONDS)
+        rest_seconds = _STABLE_SECONDS if self._cluster.state.of(HORIZONTAL_POD_AUTOSCALERS) else _REST_SECONDS
+        unsettled = await copy.settle(rest_seconds, _REST_LIMIT_SECONDS)
         unsubscribe()
         moved = sum(not pod.created_at is pod.deletion_at is pod.bound_at is None for pod in history)
         if moved:
@@ -284,6 +286,7 @@ class _Planner:
             created[PODS] = created.get(PODS, set()) | namespaces
         self._findings += uncalled_webhooks(state, self._cluster.name, created)
         self._findings += drain.findings(self._cluster.name)
+        self._findings += metrics_of(state).findings(self._cluster.name)
         if any(not (cron_job.get("spec") or {}).get("suspend") for cron_job in state.of(CRON_JOBS).values()):
             self._find("CronJobs start no Jobs in a plan", "the result has no room for the pods of their next runs")
         configuration = self._configuration or default_configuration(gates_of(state))

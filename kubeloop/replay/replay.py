@@ -27,6 +27,7 @@ from kubeloop.kube.uids import new_uid
 from kubeloop.kube.user_error import UserError
 from kubeloop.planning.cluster_copy import RunningCluster
 from kubeloop.planning.plan_changes import Drain, PlanChanges, make_changes
+from kubeloop.planning.recorded_metrics import MetricsTransport
 from kubeloop.process.signals import first_of
 from kubeloop.recording.changes import Finding, Recording
 from kubeloop.recording.resources import recorded_resource
@@ -153,7 +154,10 @@ class _Replay:
                 *(api.store.subscribe(resource, self._owner_changed) for resource in _OWNERS),
             ]
             self._load(api.store, rfc3339(day.start), rng)
-            async with run_control_plane(api, settings, clock=clock, rng=rng, exporter=self._exporter):
+            transport = MetricsTransport(MemoryTransport(api.handle), day.metrics, api.store, clock)
+            async with run_control_plane(
+                api, settings, clock=clock, rng=rng, exporter=self._exporter, transport=transport
+            ):
                 client = ApiClient(
                     MemoryTransport(api.handle),
                     clock=clock,

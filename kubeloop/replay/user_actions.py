@@ -2,8 +2,8 @@
 
 Users act on objects that no controller of kubeloop manages: they create, change and delete them, evict pods, and add,
 cordon, lose and remove nodes. What controllers and scheduler wrote is left out, since they do it again. Objects of
-controllers that kubeloop does not run count as the users' own, and so do the scale steps of a HorizontalPodAutoscaler,
-whose metrics are not part of a recording.
+controllers that kubeloop does not run count as the users' own. HorizontalPodAutoscalers scale again, by the metrics
+that they saw.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from kubeloop.kube.objects.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
+from kubeloop.planning.recorded_metrics import RecordedMetrics, target_of
 from kubeloop.recording.changes import Finding, RecordedChange, Recording
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.resources import recorded_resource
@@ -44,9 +45,8 @@ NODE_LOST_SECONDS: Final = (
 )
 
 _OWNERS: Final = frozenset(it.group_resource for it in (REPLICA_SETS, JOBS, CRON_JOBS, DEPLOYMENTS, STATEFUL_SETS))
-_NOT_REPLAYED: Final = frozenset(
-    it.group_resource for it in (CSI_NODES, VOLUME_ATTACHMENTS, HORIZONTAL_POD_AUTOSCALERS)
-)
+_NOT_REPLAYED: Final = frozenset(it.group_resource for it in (CSI_NODES, VOLUME_ATTACHMENTS))
+_STATUS_SECONDS: Final = 5.0  # an autoscaler writes its status at most so long after it has scaled
 _WRITTEN_BY_CONTROLLERS: Final = (
     "deployment.kubernetes.io/",
     "pv.kubernetes.io/",
@@ -84,7 +84,7 @@ class RecordedDay(msgspec.Struct):
     """A recording, prepared for replays.
 
     seconds: its length. initial: objects at the start, in the order of their resources. workload_of: names of the
-    workloads of pods whose controller does not run here, by "namespace/name". scaled: targets of autoscalers.
+    workloads of pods whose controller does not run here, by "namespace/name". metrics: of autoscalers.
     """
 
     name: str
@@ -94,6 +94,7 @@ class RecordedDay(msgspec.Struct):
     actions: list[UserAction]
     times: WorkloadTimes
     workload_of: Mapping[str, str]
+    metrics: RecordedMetrics
     findings: list[Finding]
 
 
@@ -106,9 +107,10 @@ def read_file(recording: RecordingFile) -> RecordedDay:
 
 def read_day(recording: Recording) -> RecordedDay:
     """Read a recording up to its last change. Raises UserError for one that cannot be read."""
-    reader = _Reader(recording.name)
+    reader = _Reader(recording.start)
     for change in recording.changes():
         reader.read(change)
+    reader.drop_scale_steps()
     reader.actions.sort(key=lambda action: action.seconds)
     return RecordedDay(
         name=recording.name,
@@ -118,22 +120,23 @@ def read_day(recording: Recording) -> RecordedDay:
         actions=reader.actions,
         times=reader.times,
         workload_of=reader.workload_of,
-        findings=[*recording.findings, *reader.findings],
+        metrics=reader.metrics,
+        findings=[*recording.findings, *reader.metrics.findings(recording.name)],
     )
 
 
 class _Reader:
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, start: datetime) -> None:
         self.seconds = 0.0
         self.initial: list[tuple[Resource[Any], JSON]] = []
         self.actions: list[UserAction] = []
         self.times = WorkloadTimes()
         self.workload_of: dict[str, str] = {}
-        self.findings: list[Finding] = []
+        self.metrics = RecordedMetrics(start)
         self._workloads = Workloads()
         self._deleted: set[str] = set()  # uids of objects whose deletion has been requested
-        self._autoscalers = 0
+        self._steps: list[UserAction] = []  # changes of replicas, not from or to 0
+        self._scaled: dict[tuple[str, str], list[tuple[float, int]]] = {}  # replicas by namespace and target
 
     def read(self, change: RecordedChange) -> None:
         self.seconds = max(self.seconds, change.seconds)
@@ -142,6 +145,7 @@ class _Reader:
             return
         if change.resource in _OWNERS:
             self._workloads.add(obj)
+        self.metrics.observe(change.seconds, resource, obj, deleted=change.type == "DELETED")
         if resource is PODS:
             workload = self._workloads.name_of(obj)
             self.times.observe(change.seconds, obj, workload, initial=change.initial)
@@ -152,27 +156,33 @@ class _Reader:
                 self.workload_of[change.key] = workload
             if change.type == "MODIFIED" and change.before is not None:
                 self._read_eviction(change, obj, workload)
+        if resource is HORIZONTAL_POD_AUTOSCALERS and change.type != "DELETED":
+            self._read_autoscaler(change, obj)
         if change.resource in _NOT_REPLAYED:
-            self._note_left_out(resource, obj)
-        elif change.initial:
+            return
+        if change.initial:
             self.initial.append((resource, obj))
         elif resource is NODES:
             self._read_node(change, obj)
         elif _is_managed_by_users(resource, obj):
             self._read_object(change, resource, obj)
 
-    def _note_left_out(self, resource: Resource[Any], obj: JSON) -> None:
-        if resource is HORIZONTAL_POD_AUTOSCALERS:
-            self._autoscalers += 1
-            if self._autoscalers == 1:
-                self.findings.append(
-                    Finding(
-                        self._name,
-                        "the metrics of HorizontalPodAutoscalers are not part of a recording",
-                        "their targets are scaled as recorded",
-                        f"{resource.group_resource} {obj['metadata'].get('namespace')}/{obj['metadata']['name']}",
-                    )
-                )
+    # --- autoscalers -------------------------------------------------------------------------------------------------
+
+    def _read_autoscaler(self, change: RecordedChange, autoscaler: JSON) -> None:
+        status, before = autoscaler.get("status") or {}, (change.before or {}).get("status") or {}
+        if status.get("lastScaleTime") != before.get("lastScaleTime"):
+            key = autoscaler["metadata"].get("namespace", ""), target_of(autoscaler)
+            self._scaled.setdefault(key, []).append((change.seconds, status.get("desiredReplicas") or 0))
+
+    def drop_scale_steps(self) -> None:
+        """Remove what autoscalers have done: they set the replicas, then write them to their status with the time."""
+        for action in self._steps:
+            replicas = action.body["spec"]["replicas"]
+            scaled = self._scaled.get((action.namespace, f"{action.resource.kind}/{action.name}"), ())
+            if any(number == replicas and abs(at - action.seconds) <= _STATUS_SECONDS for at, number in scaled):
+                del action.body["spec"]["replicas"]
+        self.actions = [action for action in self.actions if action.body != {"spec": {}}]
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
@@ -191,6 +201,8 @@ class _Reader:
                 self._read_deletion(change, resource, obj)
             elif patch := _changes_of_users(resource, change.before, obj):
                 self._add("patch", change, resource, obj, patch)
+                if _replicas(change.before) and _replicas(patch):
+                    self._steps.append(self.actions[-1])
 
     def _read_deletion(self, change: RecordedChange, resource: Resource[Any], obj: JSON) -> None:
         uid = obj["metadata"].get("uid", change.key)
@@ -244,6 +256,10 @@ def _is_managed_by_users(resource: Resource[Any], obj: JSON) -> bool:
         return "pv.kubernetes.io/provisioned-by" not in (obj["metadata"].get("annotations") or {})
     owner = controller_of(obj)
     return owner is None or not is_run_here(owner)
+
+
+def _replicas(obj: JSON) -> int:
+    return (obj.get("spec") or {}).get("replicas") or 0
 
 
 def _disruption(pod: JSON) -> str:

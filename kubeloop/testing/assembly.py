@@ -31,6 +31,7 @@ from kubeloop.testing.memory_transport import MemoryTransport
 if TYPE_CHECKING:
     from kubeloop.devcluster.simulation.node_objects import PodMarkers
     from kubeloop.kube.auth.certificate_authority import CertificateAuthority
+    from kubeloop.kube.client.transport import Transport
     from kubeloop.process.control_plane.control_plane import ControlPlane, Settings
     from kubeloop.tracing.export.exporters import TraceExporter
 
@@ -86,19 +87,21 @@ async def run_control_plane(
     registry: Registerer | None = None,
     user_agent: str = "kubeloop",
     exporter: TraceExporter | None = None,
+    transport: Transport | None = None,
 ) -> AsyncIterator[ControlPlane]:
     """Run controllers and scheduler of a served cluster for the length of the context; yield them when their caches are
     filled.
 
     A crash inside raises out of the context, in an ExceptionGroup. user_agent: SPARED_USER_AGENT exempts the control
     plane from injected faults. exporter: of its traces, in place of the one that the environment configures.
+    transport: to the API server, in place of a direct one.
     """
     from kubeloop.kube.client.api_client import ApiClient
     from kubeloop.process.control_plane.control_plane import ControlPlane
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
     client = ApiClient(
-        AuthorizedTransport(MemoryTransport(api.handle), authorization),
+        AuthorizedTransport(transport or MemoryTransport(api.handle), authorization),
         clock=clock,
         rng=rng,
         user_agent=user_agent,

@@ -347,8 +347,8 @@ def test_pods_of_unknown_controllers_stay():
     assert planned(state).workloads == []
 
 
-def test_autoscaler_keeps_replicas_within_its_limits():
-    state, _ = shop()
+def add_autoscaler(state, **parts):
+    """Add an autoscaler of the Deployment web for 80 % of the requested CPU, and return it."""
     target = {"type": "Utilization", "averageUtilization": 80}
     spec = {
         "maxReplicas": 3,
@@ -356,12 +356,39 @@ def test_autoscaler_keeps_replicas_within_its_limits():
         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
     }
     metadata = {"name": "web", "namespace": "shop", "uid": "h"}
-    state.put(
-        HORIZONTAL_POD_AUTOSCALERS,
-        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec},
-    )
-    (workload,) = planned(state, scale="deploy/web=8").workloads
+    autoscaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": {**spec, **parts.pop("spec", {})},
+        **parts,
+    }
+    state.put(HORIZONTAL_POD_AUTOSCALERS, autoscaler)
+    return autoscaler
+
+
+def test_autoscaler_without_metrics_only_enforces_its_limits():
+    state, _ = shop()
+    add_autoscaler(state)
+    plan = planned(state, scale="deploy/web=8")
+    (workload,) = plan.workloads
     assert (workload.desired, workload.created - workload.deleted) == (3, 1)
+    assert "1 HorizontalPodAutoscaler without metrics in the status: shop/web; only minReplicas" in plan.findings[0]
+
+
+def test_autoscaler_scales_by_the_metrics_of_its_status():
+    state, _ = shop(replicas=3)
+    current = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageValue": "800m"}}}
+    status = {"currentReplicas": 3, "desiredReplicas": 3, "currentMetrics": [current]}
+    autoscaler = add_autoscaler(state, spec={"maxReplicas": 20}, status=status)
+    assert planned(state).workloads == []
+    target = {"type": "Utilization", "averageUtilization": 40}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    plan = planned(state, {**autoscaler, "spec": {**autoscaler["spec"], "metrics": metrics}})
+    (workload,) = plan.workloads
+    assert (workload.desired, workload.created, plan.findings) == (6, 3, [])
+    (workload,) = planned(state, scale="deploy/web=9").workloads  # the same load on more pods
+    assert (workload.desired, workload.created, workload.deleted) == (3, 6, 6)
 
 
 def test_cluster_that_is_not_at_rest_is_named():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects.resources import NODES
+from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, NODES
 from kubeloop.recording.changes import Finding, RecordedChange, key_of
 from kubeloop.replay.user_actions import NODE_LOST_SECONDS, UserAction, as_node, read_day
 
@@ -182,13 +182,33 @@ def test_failed_node_of_the_start_is_a_failing_simulated_node():
     assert as_node(node("n1", "False"))["metadata"]["annotations"] == {"kubeloop.dev/fail": "not-ready"}
 
 
-def test_autoscaler_is_named_and_its_steps_are_replayed():
+@pytest.mark.parametrize(
+    ("before", "replicas", "scaled_at", "is_of_user"),
+    [
+        pytest.param(2, 7, 5.2, False, id="autoscaler"),
+        pytest.param(2, 6, 5.2, True, id="other number"),
+        pytest.param(2, 7, 15.0, True, id="later"),
+        pytest.param(0, 7, 5.2, True, id="from zero"),
+    ],
+)
+def test_scale_steps_of_an_autoscaler_are_not_those_of_a_user(
+    before: int, replicas: int, scaled_at: float, is_of_user: bool
+):
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    autoscaler = obj("HorizontalPodAutoscaler", "web", spec={"scaleTargetRef": reference})
+    scaled = {**autoscaler, "status": {"desiredReplicas": 7, "lastScaleTime": "2026-01-01T00:00:05Z"}}
+    name = "horizontalpodautoscalers.autoscaling"
     day = read_day(
         Changes(
-            added(0.0, "horizontalpodautoscalers.autoscaling", obj("HorizontalPodAutoscaler", "web"), initial=True),
-            modified(5.0, "deployments.apps", DEPLOYMENT, {**DEPLOYMENT, "spec": {"replicas": 7}}),
+            added(0.0, name, autoscaler, initial=True),
+            modified(5.0, "deployments.apps", with_replicas(before), with_replicas(replicas)),
+            modified(scaled_at, name, autoscaler, scaled),
         )
     )
-    assert [action.body for action in day.actions] == [{"spec": {"replicas": 7}}]
-    assert "scaled as recorded" in str(day.findings[0])
-    assert day.initial == []
+    assert [action.body for action in day.actions] == [{"spec": {"replicas": replicas}}] * is_of_user
+    assert "without metrics in the status: default/web" in str(day.findings[0])
+    assert day.initial == [(HORIZONTAL_POD_AUTOSCALERS, autoscaler)]
+
+
+def with_replicas(replicas: int) -> JSON:
+    return {**DEPLOYMENT, "spec": {"replicas": replicas}}
