@@ -4,7 +4,7 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test clients bench faults soak hostile kill schemathesis mutants lint format clean
+.PHONY: up test clients bench faults soak hostile kill schemathesis mutants lint format lock image release clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -66,16 +66,35 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/installed: pyproject.toml
+# the versions that `make` installs, with hashes, for all Pythons and platforms; ARGS=--upgrade takes newer ones
+lock: $(VENV)/installed-dev
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile $(LOCK) $(ARGS) pyproject.toml --output-file requirements.txt
+	$(BIN)/uv pip compile $(LOCK) $(ARGS) --extra dev --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
+LOCK := --quiet --universal --python-version 3.11 --no-annotate --generate-hashes --custom-compile-command 'make lock'
+
+# for another architecture: DOCKER='docker buildx' ARGS='--platform linux/amd64,linux/arm64 --push' IMAGE=...
+DOCKER ?= docker
+IMAGE ?= kubeloop:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' kubeloop/__init__.py)
+image:
+	$(DOCKER) build --tag $(IMAGE) $(ARGS) .
+
+# wheel, sdist, the plugin for krew and checksums in dist/, and a tag; refuses a dirty work tree and a changelog of another version
+release: $(VENV)/installed-dev
+	$(BIN)/python tests/support/development/release.py $(URL)
+
+$(VENV)/installed: requirements.txt pyproject.toml
 	@$(PYTHON) kubeloop/python_version.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements.txt
+	$(BIN)/pip install --quiet --no-deps --editable .
 	touch $@
 
-$(VENV)/installed-dev: pyproject.toml
+$(VENV)/installed-dev: requirements-dev.txt pyproject.toml
 	@$(PYTHON) kubeloop/python_version.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.txt
+	$(BIN)/pip install --quiet --no-deps --editable .
 	touch $(VENV)/installed $@
 
 clean:

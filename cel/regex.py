@@ -1,8 +1,8 @@
 """Go regular expressions, matched by RE2.
 
 Go's regexp and RE2 share syntax and matches. A pattern is translated where they differ: names of groups and of
-character classes, `\\C`, huge repeat counts. Errors have Go's texts. RE2 is imported with the first pattern. Source:
-Go's regexp/syntax.
+character classes, `\\C`, huge repeat counts. Errors have Go's texts. RE2 is imported with the first pattern; if it
+is not installed, every pattern is an error. Source: Go's regexp/syntax.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def matches(text: str, value: str) -> bool:
 # --- compilation ------------------------------------------------------------------------------------------------------
 
 _TOO_LARGE = "pattern too large - compile failed"
+_NOT_INSTALLED = "google-re2 is not installed: `pip install google-re2` compiles it for a Python without wheels"
 _PROBLEMS = {
     "bad repetition operator": "invalid nested repetition operator",
     "invalid named capture group": "invalid named capture",
@@ -102,6 +103,10 @@ _PROBLEMS = {
 def _compiled(text: str) -> Any:
     """Compile with RE2. Raises PatternError."""
     translation = _Translation(text)
+    try:
+        _re2()
+    except ImportError:
+        raise PatternError(_NOT_INSTALLED, text) from None
     try:
         try:
             compiled = _re2_compiled(translation.pattern)

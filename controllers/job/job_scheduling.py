@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from fnv_hash_fast import fnv1a_32
 
 from kubeloop.controllers.job.job_fields import is_indexed
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.revisions.name_hash import safe_encode
+from kubeloop.controllers.runtime.revisions.name_hash import fnv1a_32, safe_encode
 from kubeloop.kube.objects.api_types import Job, JSONValue, Object, Pod
 from kubeloop.kube.objects.object_fields import controller_of, controller_reference
 from kubeloop.kube.objects.resources import POD_GROUPS, WORKLOADS

@@ -16,7 +16,7 @@ def print_manifests(options: ManifestsOptions) -> int:
     if selection.built_in:
         raise UserError(
             f"{', '.join(sorted(selection.built_in))}: built-in controllers declare no permissions",
-            hint="deploy/kubeloop.yaml and deploy/controllers.yaml have theirs",
+            hint="deploy/scheduler and deploy/control-plane have theirs",
         )
     classes = [controller_class(factory) for factory in selection.custom]
     installation = Installation(

@@ -159,7 +159,7 @@ async def recorded_resources(
             reason = denied.get(resource.group_resource, "the server does not serve them")
             raise UserError(
                 f"{resource.plural} cannot be recorded: {reason}",
-                hint="bind the ClusterRole of deploy/record.yaml to the user",
+                hint="bind the ClusterRole of deploy/record to the user",
             )
     return [resource for resource, task in tasks.items() if task.result()], denied
 

@@ -1,4 +1,4 @@
-"""The permissions of deploy/controllers.yaml: every controller can work with them, and each of them is needed.
+"""The permissions of deploy/control-plane: every controller can work with them, and each of them is needed.
 
 garbagecollector, namespace and resourcequota run with the role of all resources, the others without it.
 """
@@ -29,7 +29,7 @@ PATHS = {  # kinds of deploy/ that concern permissions
 }
 DOCUMENTS: list[JSON] = [
     document
-    for name in ("kubeloop.yaml", "controllers.yaml")
+    for name in ("scheduler/kubeloop.yaml", "control-plane/controllers.yaml")
     for document in yaml.safe_load_all((ROOT / "deploy" / name).read_text())
     if document["kind"] in PATHS
 ]

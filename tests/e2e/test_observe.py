@@ -30,7 +30,7 @@ from support.processes.cli_processes import (
 )
 from support.traces.otlp import Collector, ReceivedSpan
 
-MANIFEST = ROOT / "deploy" / "observe.yaml"
+MANIFEST = ROOT / "deploy" / "observe" / "observe.yaml"
 DOCUMENTS = {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}
 ACCOUNT = "system:serviceaccount:kubeloop-observe:kubeloop-observe"
 
@@ -172,7 +172,7 @@ def test_replicas_export_one_trace_per_pod_when_the_leader_is_killed(tmp_path, n
 
 def test_manifests_run_restricted_pods_with_few_permissions(web, needs_kubectl):
     _, _, kubectl = web
-    kubectl("apply", "-f", MANIFEST)
+    kubectl("apply", "-k", MANIFEST.parent)
     kubectl("rollout", "status", "-n", "kubeloop-observe", "deploy/kubeloop-observe", "--timeout=90s")
     verbs = {verb for _, _, verb in granted_permissions(DOCUMENTS["ClusterRole"]["rules"])}
     assert verbs == {"get", "list", "watch"}
@@ -183,8 +183,7 @@ def test_manifests_run_restricted_pods_with_few_permissions(web, needs_kubectl):
     assert set(container["resources"]["limits"]) == {"cpu", "memory"}
     assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
 
-    options = ("--server-side", "--field-manager=replicas", "--force-conflicts")  # as its comment says
-    kubectl("apply", *options, "-f", MANIFEST.with_name("observe-replicas.yaml"))
+    kubectl("apply", "-k", ROOT / "deploy" / "observe-replicas")
     kubectl("rollout", "status", "-n", "kubeloop-observe", "deploy/kubeloop-observe", "--timeout=90s")
     spec = kubectl.json("get", "-n", "kubeloop-observe", "deploy/kubeloop-observe")["spec"]
     (changed,) = spec["template"]["spec"]["containers"]

@@ -1,6 +1,6 @@
 """Hashes in names and labels: FNV with 32 bits, in an alphabet without vowels; FNV with 128 bits orders lists.
 
-fnv_hash_fast has FNV-1a with 32 bits.
+fnv_hash_fast has FNV-1a with 32 bits; without it (pyproject.toml), it is computed here.
 
 Source: Go's hash/fnv, SafeEncodeString in k8s.io/apimachinery/pkg/util/rand.
 """
@@ -10,6 +10,17 @@ from __future__ import annotations
 _FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
 _FNV_OFFSET_128, _FNV_PRIME_128 = 0x6C62272E07BB014262B821756295C58D, 0x1000000000000000000013B
 _SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, 0, 1 and 3, so that no words are formed
+
+
+try:
+    from fnv_hash_fast import fnv1a_32
+except ImportError:
+
+    def fnv1a_32(data: bytes) -> int:
+        hashed = _FNV_OFFSET
+        for byte in data:
+            hashed = ((hashed ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
+        return hashed
 
 
 def fnv1_32(data: bytes) -> int:

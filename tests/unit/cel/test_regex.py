@@ -196,3 +196,9 @@ def test_re2_is_imported_with_the_first_pattern_and_logs_nothing():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("False True\n", "")
+
+
+def test_patterns_are_errors_that_name_the_package_where_re2_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(PatternError, match="google-re2 is not installed: `pip install google-re2` compiles it"):
+        compile_pattern("^only-in-this-test$")

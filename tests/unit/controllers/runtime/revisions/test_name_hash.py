@@ -1,8 +1,33 @@
 """Hashes in names and labels."""
 
-from fnv_hash_fast import fnv1a_32
+import runpy
+import sys
 
-from kubeloop.controllers.runtime.revisions.name_hash import fnv1_32, fnv1a_128, safe_encode
+import fnv_hash_fast
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeloop.controllers.runtime.revisions import name_hash
+from kubeloop.controllers.runtime.revisions.name_hash import fnv1_32, fnv1a_32, fnv1a_128, safe_encode
+
+
+def without_package():
+    """Return the hash of the module in an environment without fnv_hash_fast."""
+    package = sys.modules.pop("fnv_hash_fast")
+    sys.modules["fnv_hash_fast"] = None
+    try:
+        return runpy.run_path(name_hash.__file__)["fnv1a_32"]
+    finally:
+        sys.modules["fnv_hash_fast"] = package
+
+
+PURE = without_package()
+
+
+@given(st.binary(max_size=2000))
+def test_hash_in_python_equals_that_of_the_package(data):
+    assert PURE is not fnv_hash_fast.fnv1a_32
+    assert PURE(data) == fnv_hash_fast.fnv1a_32(data)
 
 
 def test_hashes_are_those_of_the_published_vectors():

@@ -1,4 +1,4 @@
-"""`kubeloop record`: options, keys, and the permissions of deploy/record.yaml."""
+"""`kubeloop record`: options, keys, and the permissions of deploy/record."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_recording_of_another_cluster_is_not_continued(kubeconfig, tmp_path):
 
 
 def test_manifest_grants_what_is_recorded_and_nothing_else():
-    documents = yaml.safe_load_all((ROOT / "deploy" / "record.yaml").read_text())
+    documents = yaml.safe_load_all((ROOT / "deploy" / "record" / "record.yaml").read_text())
     (role,) = (document for document in documents if document["kind"] == "ClusterRole")
     assert granted_permissions(role["rules"]) == {
         (resource.group, resource.plural, verb) for resource in RECORDED for verb in ("list", "watch")
