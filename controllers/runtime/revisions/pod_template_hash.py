@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-
 from kubeloop.controllers.runtime.revisions.name_hash import fnv1a_32, safe_encode
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL

@@ -87,5 +87,5 @@ def _pods_denied(server: str, namespace: str) -> UserError:
         )
     return UserError(
         f"the API server {server} does not permit to list and watch pods in all namespaces",
-        hint=f"bind a ClusterRole with the rule {rule}, as in deploy/observe/observe.yaml, or observe one namespace with -n",
+        hint=f"bind a ClusterRole with the rule {rule}, as in deploy/observe, or observe one namespace with -n",
     )
