@@ -13,7 +13,7 @@ _SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, 0, 1 and 3, so that n
 
 
 try:
-    from fnv_hash_fast import fnv1a_32
+    from fnv_hash_fast import fnv1a_32 as fnv1a_32
 except ImportError:
 
     def fnv1a_32(data: bytes) -> int:
