@@ -7,13 +7,15 @@ Source: Go's hash/fnv, SafeEncodeString in k8s.io/apimachinery/pkg/util/rand.
 
 from __future__ import annotations
 
+__all__ = ["fnv1_32", "fnv1a_32", "fnv1a_128", "safe_encode"]
+
 _FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
 _FNV_OFFSET_128, _FNV_PRIME_128 = 0x6C62272E07BB014262B821756295C58D, 0x1000000000000000000013B
 _SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, 0, 1 and 3, so that no words are formed
 
 
 try:
-    from fnv_hash_fast import fnv1a_32 as fnv1a_32
+    from fnv_hash_fast import fnv1a_32
 except ImportError:
 
     def fnv1a_32(data: bytes) -> int:
