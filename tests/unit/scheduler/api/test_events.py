@@ -64,6 +64,12 @@ def node(**changes: Any) -> Node:
         pytest.param({}, {}, [], id="nothing"),
         pytest.param({"unschedulable": True}, {}, ["NodeUpdateNodeTaint"], id="uncordoned"),
         pytest.param({}, {"unschedulable": True}, [], id="cordoned"),
+        pytest.param(
+            {}, {"taints": [{"key": "a", "effect": "NoSchedule"}]}, ["NodeUpdateNodeTaint"], id="taint is added"
+        ),
+        pytest.param(
+            {"taints": [{"key": "a", "effect": "NoSchedule"}]}, {}, ["NodeUpdateNodeTaint"], id="taint is removed"
+        ),
         pytest.param({}, {"reason": "KubeletReady"}, [], id="condition with another reason"),
         pytest.param({}, {"ready": "False"}, ["NodeUpdateNodeCondition"], id="condition"),
         pytest.param(

@@ -236,3 +236,31 @@ async def test_plugins_that_limit_the_nodes_have_rejected_the_others() -> None:
     with pytest.raises(FitError) as raised:
         await schedule(algorithm(cluster), cluster, make_pod("p", cpu="2", affinity=affinity))
     assert raised.value.diagnosis.unschedulable_plugins == {"NodeAffinity", "NodeResourcesFit"}
+
+
+async def test_nodes_that_an_extender_calls_unresolvable_are_not_candidates_of_preemption() -> None:
+    class Unresolvable(Extender):
+        async def filter(self, pod: Any, nodes: Any) -> Any:
+            self.failed = {"n0": "busy"}
+            self.failed_and_unresolvable = {"n1": "wrong"}
+            return self
+
+    cluster = nodes(2)
+    with pytest.raises(FitError) as raised:
+        await schedule(algorithm(cluster, Unresolvable({})), cluster)
+    statuses = [raised.value.diagnosis.node_to_status.get(name) for name in ("n0", "n1")]
+    assert [status.code for status in statuses] == [Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE]
+    assert [status.reasons for status in statuses] == [("busy",), ("wrong",)]
+
+
+async def test_other_scores_decide_if_an_extender_cannot_prioritize() -> None:
+    class Failing(Extender):
+        filters = False
+
+    cluster = nodes(3)
+    extenders = [Failing({}, error=True), Preferring({"n2": 10})]
+    assert (await schedule(algorithm(cluster, *extenders), cluster)).node == "n2"
+
+
+class Preferring(Extender):
+    filters = False

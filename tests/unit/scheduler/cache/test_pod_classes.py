@@ -60,3 +60,14 @@ def test_cleared_classes_get_new_numbers(pod):
     first = classes.number(pod("a"))
     classes.clear()
     assert classes.number(pod("a")) != first
+
+
+def test_classes_are_numbered_again_beyond_the_limit(pod: Any) -> None:
+    """Numbers are not reused, so that results of former classes are not those of later ones."""
+    classes = SpecClasses(limit=2)
+    first = [classes.number(pod(name, cpu=name)) for name in "12"]
+    assert classes.number(pod("same", cpu="1")) == first[0]
+    third = classes.number(pod("3", cpu="3"))
+    again = classes.number(pod("again", cpu="1"))
+    assert len({*first, third, again}) == 4
+    assert classes.number(pod("last", cpu="3")) == third

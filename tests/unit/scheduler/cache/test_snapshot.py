@@ -95,3 +95,36 @@ def test_assumed_pods_are_forgotten_in_reverse_order():
     assert all(old is new for old, new in zip(before, snapshot.node_infos, strict=True))
     assert (columns.requested[cpu, row], columns.pod_count[row]) == (1000, 1)
     assert cluster.cache.update_snapshot(snapshot) == []
+
+
+def test_new_snapshot_is_empty():
+    snapshot = Snapshot()
+    assert (len(snapshot), snapshot.names.tolist(), snapshot.all_rows.tolist()) == (0, [], [])
+    assert snapshot.changed_since(-1).tolist() == []
+    assert snapshot.columns.pod_count.tolist() == []
+
+
+def test_changed_rows_are_numbered_as_in_the_current_layout():
+    """b is row 1 when it changes, and row 0 after a is deleted."""
+    cluster = PluginCluster([make_node(name) for name in "abc"])
+    snapshot = cluster.snapshot
+    before = snapshot.generation
+    cluster.cache.add_pod(make_pod("p", "b"))
+    cluster.refresh()
+    assert snapshot.changed_since(before).tolist() == [1]
+    cluster.cache.remove_node(make_node("a"))
+    cluster.refresh()
+    assert [snapshot.node_infos[row].name for row in snapshot.changed_since(before).tolist()] == ["b"]
+
+
+def test_rows_changed_by_several_updates():
+    cluster = PluginCluster([make_node(name) for name in "abcd"])
+    snapshot = cluster.snapshot
+    generations = [snapshot.generation]
+    for name in "bda":
+        cluster.cache.add_pod(make_pod(f"on-{name}", name))
+        cluster.refresh()
+        generations.append(snapshot.generation)
+    changed = [snapshot.changed_since(generation).tolist() for generation in generations]
+    assert changed == [[0, 1, 3], [0, 3], [0], []]
+    assert snapshot.changed_since(-1).tolist() == [0, 1, 2, 3]

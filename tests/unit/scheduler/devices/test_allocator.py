@@ -562,3 +562,10 @@ def test_device_that_one_constraint_rejects_binds_no_other_constraint():
         "x: a/gpu-2",
         "x: a/gpu-3",
     ]
+
+
+def test_claims_that_need_too_many_devices_together_are_not_allocated():
+    """Each claim may have 32 devices: the alternative of the second one is too large whatever the first one has."""
+    filled = FilledDevices(device_class(), PAIR, device_slice("a", *(device(f"nic-{n}") for n in range(64))))
+    claims = [claim("c", request("x")), claim("d", first_of("y", {"count": 33}, {"count": 2}))]
+    assert chosen(allocate(filled, *claims)) == ["x: a/nic-0", "y/a1: a/nic-1", "y/a1: a/nic-2"]

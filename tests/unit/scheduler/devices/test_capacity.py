@@ -52,6 +52,8 @@ def test_consumed_capacity(policy, amount, consumed):
         pytest.param(None, "4Gi", "7Gi", False, id="more than is left"),
         pytest.param(None, "11Gi", None, False, id="more than there is"),
         pytest.param(RANGE, "9Gi", None, False, id="above the maximum"),
+        pytest.param({"validRange": {"min": "1", "max": "8"}}, "7", None, True, id="within a range without steps"),
+        pytest.param({"validRange": {"min": "1", "max": "8"}}, "9", None, False, id="above a range without steps"),
         pytest.param(VALUES, "41", None, False, id="no valid value is large enough"),
         pytest.param(VALUES, None, None, True, id="the default need not be a valid value"),
         pytest.param(VALUES, "20", None, True, id="a valid value"),

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.explain.cache_debugger import CacheDump, compare, comparison_text
 
 pytestmark = pytest.mark.virtual_time
@@ -85,3 +86,16 @@ async def test_dump_names_assumed_pods(cluster, scheduling):
         "default/bound": False,
         "default/assumed": True,
     }
+
+
+async def test_lines_of_nominated_pods_and_pods_in_flight(cluster, scheduling):
+    cluster.node("n", cpu="1")
+    async with scheduling() as scheduler:
+        cluster.pod("big", cpu="2")
+        await asyncio.sleep(0.5)
+        (big,) = cluster.pods()
+        scheduler.queue.nominator.add(PodInfo(big), "n")
+        scheduler.queue.in_flight.start("uid", "default/flying")
+        lines = [*CacheDump(scheduler.cache, scheduler.queue).lines()]
+    assert lines[2:4] == ["  nominated default/big", "Dump of scheduling queue"]
+    assert lines[-1] == "in flight: default/flying"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices
-from kubeloop.scheduler.explain.scores import ScoreExplanation
+from kubeloop.scheduler.explain.scores import ScoreExplanation, explain_scores
 
 pytestmark = pytest.mark.virtual_time
 
@@ -141,3 +141,32 @@ async def test_scores_are_computed_on_request_only(cluster, scheduling):
         document = explain(scheduler, "default/p", with_scores=True).to_json()["scores"]
     assert document["boundLater"] == 0
     assert document["nodes"][0]["plugins"][0].keys() == {"plugin", "raw", "normalized", "weighted"}
+
+
+async def test_scores_need_a_profile_of_this_scheduler(cluster, scheduling):
+    cluster.node("a")
+    async with scheduling() as scheduler:
+        cluster.pod("other", schedulerName="other")
+        await asyncio.sleep(0.1)
+        explanation = explain_scores(scheduler, cluster.pods()[0])
+    assert (explanation.problem, explanation.nodes) == ('the scheduler "other" is another one', [])
+
+
+async def test_scores_are_not_computed_during_a_pause_of_a_cycle(cluster, scheduling, monkeypatch):
+    cluster.node("a")
+    async with scheduling() as scheduler:
+        cluster.pod("p", schedulingGates=[{"name": "g"}])
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(type(scheduler), "awaits_call", property(lambda _: True))
+        explanation = explain_scores(scheduler, cluster.pods()[0])
+    assert explanation.problem == "the scheduler waits for an extender, devices or preemption, with its nodes in use"
+    assert explanation.nodes == []
+
+
+async def test_rejection_of_pre_filter_is_the_problem(cluster, scheduling):
+    cluster.node("a")
+    async with scheduling() as scheduler:
+        cluster.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}])
+        await asyncio.sleep(0.1)
+        explanation = explain_scores(scheduler, cluster.pods()[0])
+    assert explanation.problem == 'persistentvolumeclaim "missing" not found'

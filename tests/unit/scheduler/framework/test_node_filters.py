@@ -104,3 +104,20 @@ def test_failed_extension_is_an_error(filters: NodeFilters, plugin: MaxPods, met
     plugin.result = unschedulable("", "no")
     status = getattr(filters, method)(CycleState(), info("q"), info("low"), NodeInfo.of(make_node("n")))
     assert status == Status(Code.ERROR, (f'running {call} on PreFilter plugin "MaxPods": no',), "MaxPods")
+
+
+@pytest.mark.parametrize(
+    ("result", "reasons"),
+    [
+        pytest.param(None, None, id="added"),
+        pytest.param(
+            Status(Code.ERROR, ("broken",)), ('running AddPod on PreFilter plugin "MaxPods": broken',), id="failed"
+        ),
+    ],
+)
+def test_nominated_pod_that_cannot_be_added_rejects_the_node(result, reasons, plugin, filters, plugin_cluster):
+    plugin.limit, plugin.result = 9, result
+    (node,) = plugin_cluster([make_node("n")]).snapshot.node_infos
+    status = filters.run_filters_with_nominated_pods(CycleState(), info("p", 5), node)
+    assert (None if status is None else status.reasons) == reasons
+    assert plugin.added == ["high"]

@@ -117,3 +117,24 @@ def test_selector_spread_leaves_other_pods_alone(plugin_cluster: Any, node: Any,
         assert [scored["a"], scored["b"]] == counts
         rows = np.array([snapshot.row_of["a"], snapshot.row_of["b"]])
         assert plugin.normalize_scores(state, info, snapshot, rows, np.array(counts)).tolist() == scores
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        "{",
+        "{}",
+        "[]",
+        '{"preferAvoidPods": 1}',
+        '{"preferAvoidPods": [{}]}',
+        '{"preferAvoidPods": [{"podSignature": 1}]}',
+    ],
+)
+def test_malformed_annotation_avoids_no_pods(annotation: str, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    avoiding = node("a")
+    annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": annotation}
+    metadata = msgspec.structs.replace(avoiding.metadata, annotations=annotations)
+    cluster = plugin_cluster([msgspec.structs.replace(avoiding, metadata=metadata)])
+    owner = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}]
+    plugin = NodePreferAvoidPods(plugin_args.NoArgs(), cluster)
+    assert plugin.score(CycleState(), PodInfo(pod("p", owner=owner)), cluster.snapshot.node_infos[0]) == 100

@@ -25,3 +25,13 @@ def test_large_images_score_and_small_ones_do_not(plugin_cluster: Any, node: Any
         **dict.fromkeys("ab", 31),
         **dict.fromkeys("cdef", 0),
     }
+
+
+def test_image_that_no_node_has_does_not_hide_the_next(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """1,000 MiB of two containers, of which at most 1,000 MiB each count: (1000 - 23) / (2000 - 23)."""
+    cluster = plugin_cluster([node("a", images=[{"names": ["app:1"], "sizeBytes": 1000 * MIB}])])
+    plugin, snapshot = ImageLocality(plugin_args.NoArgs(), cluster), cluster.snapshot
+    for images in (["missing:1", "app:1"], ["app:1", "missing:1"]):
+        containers = [{"name": image[:3], "image": image} for image in images]
+        incoming = PodInfo(pod("p", containers=containers))
+        assert plugin.score_rows(CycleState(), incoming, snapshot, snapshot.all_rows).tolist() == [49]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.scheduler.api.results import failed, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempts.failed_attempts import Failure
 from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -13,6 +14,7 @@ from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.pod_groups.group_result import (
     GroupResult,
     MemberResult,
+    after_preemption,
     group_result,
     member_failure,
     none_of_placements,
@@ -115,3 +117,18 @@ def test_result_of_a_group_that_no_placement_fits():
     assert result.status == Status(
         Code.UNSCHEDULABLE, ("0/3 placements are available, first placement status: pod group is unschedulable",)
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "reasons", "waits"),
+    [
+        pytest.param(None, ("no room",), True, id="preemption helps"),
+        pytest.param(unschedulable("", "no victims"), ("no room", "no victims"), False, id="preemption does not help"),
+        pytest.param(failed("", "refused"), ("refused",), False, id="preemption failed"),
+    ],
+)
+def test_result_after_preemption(status, reasons, waits):
+    before = GroupResult(status=Status(Code.UNSCHEDULABLE, ("no room",)))
+    result = after_preemption(before, 3, status)
+    assert (result.status.reasons, result.waits_for_preemption, result.victims) == (reasons, waits, 3)
+    assert result.status.code is (Code.ERROR if reasons == ("refused",) else Code.UNSCHEDULABLE)

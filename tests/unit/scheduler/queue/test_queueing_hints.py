@@ -222,3 +222,18 @@ def test_pod_of_an_unknown_scheduler_is_queued():
     subject = QueueingHints({"other": QueueingHintMap([])}, NO_METRICS, lambda: 0)
     strategy = subject.strategy(_queued(_pods()[1], "A"), events.NODE_ADD, None, Node(), None)
     assert strategy is QueueingStrategy.AFTER_BACKOFF
+
+
+@pytest.mark.parametrize("hint", [Hint.QUEUE, Hint.SKIP])
+def test_hint_for_the_parsed_pod_decides(hint, queued):
+    """pod_info_hint gets the PodInfo, with terms and requests that are parsed already."""
+    pods = []
+
+    def pod_info_hint(info, old, new):
+        pods.append((info, old, new))
+        return hint
+
+    waiting = queued("p")
+    registered = Registration("Mine", events.NODE_ADD, None, pod_info_hint)
+    assert QueueingHints._hint(registered, waiting, "old", "new") is hint
+    assert pods == [(waiting.info, "old", "new")]

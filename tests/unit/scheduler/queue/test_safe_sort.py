@@ -54,3 +54,16 @@ def test_keys_are_equal_if_their_values_are(queued: Any) -> None:
     assert broken != also_broken
     assert broken == broken  # noqa: PLR0124, compared by its number
     assert one != 1
+
+
+def test_keys_whose_comparison_fails_are_equal_to_themselves_only(queued: Any) -> None:
+    class Failing:
+        def __eq__(self, other: object) -> bool:
+            raise TypeError("not comparable")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    key = safe_sort_key(lambda pod: Failing(), lambda pod, error: None)
+    one, two = key(queued("a")), key(queued("b"))
+    assert one == one  # noqa: PLR0124, compared by its number
+    assert one != two

@@ -189,3 +189,11 @@ def test_added_pod_group_may_be_the_one_that_the_pod_waits_for(group: str, hint:
     assert event.event == cluster_event(POD_GROUP, event.event.action)
     assert event.hint is not None
     assert event.hint(make_member("a"), None, added) is hint
+
+
+def test_permit_fails_without_the_state_of_the_group():
+    """The PodGroup is cached, but the scheduler has seen none of its pods."""
+    gang = Gang("", 2)
+    status, seconds = gang.plugin.permit(CycleState(), PodInfo(make_member("a", "n")), "n")
+    assert (status.code, status.message) == (Code.ERROR, "pod group state not found for pod group default/g")
+    assert seconds == 0

@@ -178,3 +178,25 @@ async def test_failed_eviction_for_a_group_is_an_error(plugin_cluster: Any, node
     group = cluster.listers.pod_groups.get("default/g")
     _, status = await plugin.pod_group_post_filter(group, [pod("m")], schedule)
     assert (status.code, status.message) == (Code.ERROR, "no connection")
+
+
+@pytest.mark.parametrize(
+    ("condition", "blocks"),
+    [
+        pytest.param(("DisruptionTarget", "True", "PreemptionByScheduler"), True, id="preempted"),
+        pytest.param(("DisruptionTarget", "True", "EvictionByEvictionAPI"), False, id="evicted"),
+        pytest.param(("DisruptionTarget", "False", "PreemptionByScheduler"), False, id="condition is False"),
+        pytest.param(("Ready", "True", "PreemptionByScheduler"), False, id="another condition"),
+        pytest.param(None, False, id="deleted by a user"),
+    ],
+)
+def test_only_victims_of_a_preemption_block_the_next_one(condition, blocks, plugin_cluster, node, pod):
+    conditions = [] if condition is None else [dict(zip(("type", "status", "reason"), condition, strict=True))]
+    victim = pod("victim", "a", priority=1, status={"conditions": conditions})
+    victim = msgspec.structs.replace(victim, metadata=msgspec.structs.replace(victim.metadata, deletion_timestamp=NOW))
+    cluster = plugin_cluster([node("a")], [victim])
+    nominated = PodInfo(pod("p", priority=10, status={"nominatedNodeName": "a"}))
+    statuses = NodeToStatus(cluster.snapshot)
+    statuses.set("a", unschedulable("", "no room"))
+    reason = cluster.framework.plugins["DefaultPreemption"].ineligible_reason(nominated, cluster.snapshot, statuses)
+    assert (reason != "") is blocks

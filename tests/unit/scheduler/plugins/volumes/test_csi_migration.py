@@ -177,3 +177,11 @@ def test_inline_volume_has_no_zone() -> None:
 @pytest.mark.parametrize("source", ["azureFile", "vsphereVolume", "portworxVolume", "azureDisk", "cinder"])
 def test_inline_volume_of_each_migrated_plugin(source: str) -> None:
     assert in_tree_plugin(convert(Volume, {"name": "v", source: {}})) is not None
+
+
+def test_zones_of_a_regional_disk_must_have_the_form_of_gce() -> None:
+    disk = volume({"gcePersistentDisk": {"pdName": "disk"}}, {BETA_ZONE: "us-central1__us-central2"})
+    plugin = in_tree_plugin(disk.spec)
+    assert plugin is not None
+    with pytest.raises(TranslationError, match=r"zone in unexpected format, expected: .* got: us-central"):
+        translate_volume(disk, plugin)
