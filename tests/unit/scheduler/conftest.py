@@ -36,6 +36,7 @@ def scheduling(cluster: SchedulerCluster) -> Callable[..., Any]:
         *,
         metrics: SchedulerMetrics = NO_METRICS,
         traces: Any = None,
+        group_traces: Any = None,
         gates: dict[str, bool] | None = None,
         **config: Any,
     ) -> AsyncIterator[Scheduler]:
@@ -43,6 +44,7 @@ def scheduling(cluster: SchedulerCluster) -> Callable[..., Any]:
         context = {"metrics": metrics, "feature_gates": FeatureGates(gates or {})} | (
             {} if traces is None else {"traces": traces}
         )
+        context["group_traces"] = group_traces
         scheduler = cluster.scheduler(SchedulerConfiguration(**config), informers, **context)
         tasks = [asyncio.create_task(part.run()) for part in (informers, scheduler)]
         await informers.wait_synced()

@@ -267,6 +267,15 @@ def test_validate_configuration(config: dict[str, Any], errors: list[str]) -> No
             ["resources[1].name", "resources[1].weight"],
             id="balanced allocation",
         ),
+        *(
+            pytest.param(
+                "RequestedToCapacityRatio",
+                {"shape": [{"utilization": 0}], "resources": [{"name": "cpu", "weight": weight}]},
+                fields,
+                id=f"ratio with weight {weight}",
+            )
+            for weight, fields in ((1, []), (-1, ["resources[0].weight"]))
+        ),
         pytest.param("VolumeBinding", {"bindTimeoutSeconds": -1}, ["bindTimeoutSeconds"], id="bind timeout"),
         pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 0}, [], id="lowest weight"),
         pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 100}, [], id="highest weight"),

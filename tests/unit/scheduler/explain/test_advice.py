@@ -156,3 +156,16 @@ def test_advice_for_several_plugins_leaves_out_unknown_ones() -> None:
     ports, disk = advice(["NodePorts"], make_pod("p")), advice(["VolumeZone"], make_pod("p"))
     assert len(ports) == len(disk) == 1
     assert advice(["NodePorts", "example:Mine", "VolumeZone"], make_pod("p")) == [*ports, *disk]
+
+
+def test_terms_with_a_namespace_selector_are_named_without_a_count() -> None:
+    """The namespaces that it selects are unknown here."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+    nodes = [NodeInfo.of(make_node("n", labels={"zone": "a"}))]
+    for selector, expected in (
+        ({"namespaceSelector": {}}, "affinity to app=db by zone"),
+        ({}, "by zone: no such pods"),
+    ):
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term | selector]}}
+        (detail,) = details("InterPodAffinity", make_pod("p", affinity=affinity), *nodes)
+        assert detail.endswith(expected)

@@ -388,3 +388,18 @@ async def test_message_of_a_gate_that_no_longer_applies_is_empty(cluster, schedu
         gated, free = queued.info.pod, make_pod("gated")
         assert gating_message(scheduler, gated, queued) == "waiting for scheduling gates: [a]"
         assert gating_message(scheduler, free, queued) == ""
+
+
+async def test_pod_in_flight_is_explained_as_if_it_waited(cluster, scheduling):
+    """Its attempt has begun, but it has no node yet."""
+    cluster.node("n", cpu="1")
+    async with scheduling() as scheduler:
+        cluster.pod("p", cpu="2")
+        await asyncio.sleep(0.5)
+        (pod,) = cluster.pods()
+        scheduler.queue.delete(pod)
+        assert explain(scheduler, "default/p").queue == ""
+        scheduler.queue.in_flight.start(pod.metadata.uid, pod.key)
+        explanation = explain(scheduler, "default/p")
+    assert explanation.queue == "in flight"
+    assert explanation.message == "0/1 nodes are available: 1 Insufficient cpu."

@@ -188,3 +188,35 @@ def test_negative_score_weight_raises():
     points = {"score": PluginSet((PluginRef("NodeResourcesFit", -4),))}
     with pytest.raises(UserError, match="total score of Score plugins could overflow"):
         check_profiles([profile(points=points)], ALL_PLUGINS)
+
+
+def test_one_plugin_places_groups():
+    points: dict[str, list[PluginRef]] = {point: [] for point in EXTENSION_POINTS}
+    points |= {"queueSort": [PluginRef("a")], "bind": [PluginRef("b")], "placementGenerate": [PluginRef("c")]}
+    check_points(Profile(), points)
+    points["placementGenerate"].append(PluginRef("d"))
+    with pytest.raises(UserError, match="at most one placement generate plugin is allowed"):
+        check_points(Profile(), points)
+
+
+@pytest.mark.parametrize(
+    ("raised", "message", "hint"),
+    [
+        pytest.param(UserError("no shape", hint="give one"), "no shape", "give one", id="error for the user"),
+        pytest.param(
+            KeyError("x"), "cannot create the scheduler plugin 'Mine': 'x'", "check its arguments", id="another error"
+        ),
+    ],
+)
+def test_error_of_a_constructor_is_a_user_error(
+    raised: Exception, message: str, hint: str, plugin_cluster: Any
+) -> None:
+    class Mine:
+        name = "Mine"
+
+        def __init__(self, args: Any, handle: Any) -> None:
+            raise raised
+
+    with pytest.raises(UserError) as error:
+        create_plugin("Mine", {}, plugin_cluster(), {"Mine": Mine})
+    assert (str(error.value), error.value.hint) == (message, hint)

@@ -42,3 +42,13 @@ def test_required_affinity_rows_of_few_and_many_nodes(count: int, plugin_cluster
     mask = required_affinity_rows(snapshot, required, snapshot.all_rows)
     assert mask.sum() == count // 2
     assert required_affinity_rows(snapshot, required, snapshot.all_rows[::2].copy()).tolist() == mask[::2].tolist()
+
+
+def test_terms_with_errors_match_no_node(plugin_cluster: Any, node: Any) -> None:
+    """Terms are alternatives: another one may match."""
+    snapshot = plugin_cluster([node(f"n{number}", labels=labels) for number, labels in enumerate(LABELS)]).snapshot
+    malformed = {"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["many"]}]}
+    ssd = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    for terms, expected in (([malformed], [False] * 4), ([malformed, ssd], [False, True, False, True])):
+        matcher = NodeSelectorMatcher(convert(NodeSelector, {"nodeSelectorTerms": terms}))
+        assert node_selector_mask(snapshot, matcher).tolist() == expected

@@ -181,3 +181,16 @@ async def test_failed_write_is_retried(caplog, failures, requests, warnings):
     assert conditions.written == ["Scheduled"] * requests
     logged = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in logged] == ["cannot write the condition of a PodGroup"] * warnings
+
+
+async def test_deleted_and_recreated_groups_are_forgotten():
+    conditions = Conditions()
+    conditions.cluster.put("pod_groups", make_pod_group("h", 2))
+    for key in ("default/g", "default/h"):
+        conditions.conditions.set(key, SCHEDULED)
+        await conditions.settle()
+    assert conditions.conditions._scheduled == {"default/g": "g", "default/h": "h"}
+    conditions.cluster.listers.pod_groups.remove("default/g")
+    conditions.conditions.set("default/h", SCHEDULED)
+    await conditions.settle()
+    assert conditions.conditions._scheduled == {"default/h": "h"}

@@ -649,3 +649,41 @@ async def test_dry_run_leaves_out_gated_and_bound_members(cluster: Any) -> None:
         facts = await scheduler.pod_group_cycle.dry_run("default/g")
         assert facts is not None
         assert (facts.result, facts.pods, facts.scheduled_pods) == ("scheduled", 1, 1)
+
+
+class RecordedGroupTraces:
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def attempt_started(self, key: str) -> None:
+        self.calls.append(("attempt started", key))
+
+    def attempt_finished(self, key: str, facts: Any) -> None:
+        self.calls.append(("attempt finished", key, facts.result))
+
+    def permit_started(self, pod: Any) -> None:
+        self.calls.append(("permit started", pod.metadata.name))
+
+    def permit_finished(self, pod: Any, error: str | None) -> None:
+        self.calls.append(("permit finished", pod.metadata.name, error))
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+async def test_attempts_and_waits_of_a_group_are_traced(cluster: Any, scheduling: Any) -> None:
+    traces = RecordedGroupTraces()
+    cluster.node("n", cpu="1")
+    cluster.pod_group("g", min_count=2)
+    add_members(cluster, "g", "a b", cpu="1")
+    async with scheduling(**default_profiles(GANGS), group_traces=traces) as scheduler:
+        await asyncio.sleep(0.5)
+        failed = [("attempt started", "default/g"), ("attempt finished", "default/g", "unschedulable")]
+        assert traces.calls == failed
+        assert [*scheduler.pod_group_cycle.failed] == ["default/g"]
+        cluster.node("m", cpu="1")
+        await asyncio.sleep(10)
+        assert nodes_of(cluster, "a b") in (["n", "m"], ["m", "n"])
+    assert traces.calls[2:4] == [("attempt started", "default/g"), ("attempt finished", "default/g", "scheduled")]
+    assert traces.calls[4:] == [("permit started", "a"), ("permit finished", "a", None)]  # until b is reserved
+    assert scheduler.pod_group_cycle.failed == {}

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from kubeloop.kube.objects.api_types import Service, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.framework.points.score_points import ScorePoints, _check_range
 from support.scheduling.plugin_cluster import PluginCluster, make_node, make_pod
@@ -68,3 +70,24 @@ def test_scores_are_between_0_and_100(scores, wrong, dtype):
     message = rf'plugin "Mine" returns an invalid score {wrong}, it should in the range of \[0, 100\]'
     with pytest.raises(SchedulingError, match=message):
         _check_range(plugin, np.array(scores, dtype))
+
+
+@pytest.mark.parametrize("weight", [1, 2, 7])
+def test_tables_of_scores_count_with_the_weight_of_their_plugin(weight, plugin_cluster):
+    """With the class cache, PodTopologySpread returns a table of its default constraints' scores."""
+    nodes = [make_node(f"n{n}", labels={"topology.kubernetes.io/zone": "abc"[n % 3]}) for n in range(12)]
+    placed = [make_pod(f"p{n}", f"n{n * n % 12}", labels={"app": "web"}) for n in range(9)]
+    cluster = plugin_cluster(nodes, placed)
+    service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}
+    cluster.put("services", convert(Service, service))
+    scored = {"score": {"enabled": [{"name": "PodTopologySpread", "weight": weight}], "disabled": [{"name": "*"}]}}
+    snapshot, pod, totals = cluster.snapshot, PodInfo(make_pod("new", labels={"app": "web"})), []
+    for class_cache in (True, False):
+        framework, state = cluster.make_framework(class_cache=class_cache, plugins=scored), CycleState()
+        framework.filters.run_pre_filter(state, pod, snapshot)
+        framework.filters.run_filters(state, pod, snapshot, snapshot.all_rows, Diagnosis(NodeToStatus(snapshot)))
+        framework.scores.run_pre_score(state, pod, snapshot, snapshot.all_rows)
+        assert framework.plugins["PodTopologySpread"].score_table(state, pod, snapshot, snapshot.all_rows) is not None
+        totals.append(framework.scores.run_scores(state, pod, snapshot, snapshot.all_rows).tolist())
+    assert totals[0] == totals[1]
+    assert max(totals[0]) == 100 * weight

@@ -15,7 +15,7 @@ from kubeloop.kube.objects.device_types import ResourceClaim
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.api.extension_points import FilterPaused
-from kubeloop.scheduler.api.status import Code
+from kubeloop.scheduler.api.status import Code, PluginFailure
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_groups import PodGroupState
 from kubeloop.scheduler.config import plugin_args
@@ -752,3 +752,24 @@ def test_explanation_names_every_shared_claim(group_with):
         f"gpu: {by_group}; not created yet from ResourceClaimTemplate gpus",
         f"default/s: {by_group}; does not exist",
     ]
+
+
+def test_malformed_node_selector_of_an_allocation_is_an_error(plugin_with, pod):
+    """The API server accepts values of Gt that are not numbers."""
+    expression = {"key": "slots", "operator": "Gt", "values": ["many"]}
+    status = allocated(("a", "d"))
+    status["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    plugin, cluster = plugin_with(claim("c", status=status))
+    _, status = plugin.pre_filter(CycleState(), PodInfo(pod("p", **CLAIM)), cluster.snapshot)
+    assert status.code is Code.ERROR
+    assert "many" in status.message
+
+
+def test_error_of_a_search_fails_the_attempt_without_a_traceback(plugin_with, pod):
+    plugin, cluster = plugin_with(
+        claim("c", request(selectors=[{"cel": {"expression": "device.attributes['x'].y == 1"}}]))
+    )
+    state, info, snapshot = CycleState(), PodInfo(pod("p", **CLAIM)), cluster.snapshot
+    plugin.pre_filter(state, info, snapshot)
+    with pytest.raises(PluginFailure, match="CEL runtime error: no such key: y"):
+        plugin.filter_rows(state, info, snapshot, snapshot.all_rows)

@@ -400,3 +400,22 @@ def test_requests_are_computed_once_per_attempt(plugin_cluster, node, pod):
     plugin.pre_score(state, small, snapshot, snapshot.all_rows)
     assert plugin.filter(state, small, snapshot.node_infos[0]).reasons == ("Insufficient cpu",)
     assert plugin.score(state, large, snapshot.node_infos[0]) == 75
+
+
+def test_resource_of_devices_does_not_hide_the_next_reason(devices_cluster: Any) -> None:
+    cluster = devices_cluster()
+    plugin = NodeResourcesFit(fit_args(type="LeastAllocated", resources=CPU), cluster)
+    containers = [{"name": "c", "resources": {"requests": {GPU: "1", "cpu": "5", "memory": "9Gi"}}}]
+    (status,) = explained(plugin, cluster, make_pod("p", containers=containers), [1])
+    assert status.reasons == ("Insufficient cpu", "Insufficient memory")
+
+
+def test_ignored_groups_are_of_extended_resources_only(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    args = plugin_args.NodeResourcesFitArgs(
+        ignored_resources=("cpu", "hugepages-2Mi"), ignored_resource_groups=("cpu", "example.com")
+    )
+    plugin = NodeResourcesFit(args, cluster := plugin_cluster([node("n")]))
+    requests = {"cpu": "5", "hugepages-2Mi": "2Mi", "example.com/gpu": "1", "example.org/gpu": "1"}
+    incoming = pod("p", containers=[{"name": "c", "resources": {"requests": requests}}])
+    expected = ("Insufficient cpu", "Insufficient hugepages-2Mi", "Insufficient example.org/gpu")
+    assert rejections(plugin, cluster, incoming) == {"n": expected}

@@ -168,3 +168,17 @@ def test_table_after_a_node_moves_to_a_new_zone(
         assert raw.tolist() == [plain_score(state, row) for row in rows.tolist()]
         normalized = plugin.normalize_scores(state, pending, snapshot, rows, raw)
         assert table.scores[table.indexes].tolist() == normalized.tolist(), f"{moved} in {zone}"
+
+
+def test_tables_of_the_least_recently_used_class_are_dropped(
+    plugin_cluster: Callable[..., Any], node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_table, "_CACHED_CLASSES", 2)
+    snapshot = plugin_cluster([node("n", labels={ZONE: "a"})]).snapshot
+    cells, column, pods = score_table.ScoreTableCellsByClass(), snapshot.columns.labels(ZONE), np.zeros(1, np.int64)
+    first, second = (cells.of(number, "x", snapshot, column, pods) for number in (1, 2))
+    assert cells.of(1, "x", snapshot, column, pods) is first
+    cells.of(3, "x", snapshot, column, pods)
+    assert cells.of(1, "x", snapshot, column, pods) is first
+    assert cells.of(2, "x", snapshot, column, pods) is not second
+    assert len(cells._cached) == 2

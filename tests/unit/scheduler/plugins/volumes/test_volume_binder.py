@@ -14,6 +14,7 @@ import pytest
 from kubeloop.kube.objects.api_types import LabelSelector, Node, ObjectMeta, OwnerReference, Pod, convert
 from kubeloop.kube.objects.storage_types import (
     CSIDriver,
+    CSINode,
     CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -23,6 +24,8 @@ from kubeloop.kube.objects.storage_types import (
 )
 from kubeloop.kube.values.quantities import value
 from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.plugins.volumes import volume_binder
+from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError
 from kubeloop.scheduler.plugins.volumes.volume_binder import (
     ERR_REASON_BIND_CONFLICT,
     ERR_REASON_NODE_CONFLICT,
@@ -32,6 +35,7 @@ from kubeloop.scheduler.plugins.volumes.volume_binder import (
     VolumeCandidates,
     affinity_matcher,
     matches_node,
+    node_affinity_for,
     with_claim_ref,
 )
 from kubeloop.scheduler.plugins.volumes.volume_claims import SELECTED_NODE, ClaimError
@@ -462,3 +466,42 @@ def test_prebound_volume_gets_no_annotation_of_the_controller() -> None:
     bound = with_claim_ref(volume(claimRef={**PREBOUND, "uid": ""}), make_claim("c"))
     assert bound.spec.claim_ref is not None
     assert (bound.spec.claim_ref.uid, bound.metadata.annotations) == ("c", {})
+
+
+def test_matchers_of_affinities_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(volume_binder, "_MAX_MATCHERS", 2)
+    monkeypatch.setattr(volume_binder, "_matchers", {})
+    affinities = [make_volume(f"v{n}", affinity=[(ZONE, "In", [f"z{n}"])]).spec.node_affinity for n in range(5)]
+    for number, affinity in enumerate(affinities):
+        assert affinity is not None
+        matcher = affinity_matcher(affinity)
+        assert affinity_matcher(affinity) is matcher
+        assert matcher.matches("n", {ZONE: f"z{number}"})
+        assert len(volume_binder._matchers) <= 2
+
+
+@pytest.mark.parametrize(
+    ("driver", "zone", "label"),
+    [
+        pytest.param("", "us-east-1a", ZONE, id="not migrated on the node: as it is"),
+        pytest.param("kubernetes.io/aws-ebs", "us-east-1a", "topology.ebs.csi.aws.com/zone", id="migrated: translated"),
+    ],
+)
+def test_affinity_of_an_in_tree_volume_is_that_of_its_driver_where_it_is_migrated(
+    driver: str, zone: str, label: str
+) -> None:
+    disk = make_volume("pv", affinity=[(ZONE, "In", [zone])], awsElasticBlockStore={"volumeID": "vol-1"})
+    metadata = {"name": "n", "annotations": {"storage.alpha.kubernetes.io/migrated-plugins": driver}}
+    affinity = node_affinity_for(disk, convert(CSINode, {"metadata": metadata}))
+    assert affinity is not None
+    assert affinity.required is not None
+    (term,) = affinity.required.node_selector_terms
+    assert [(entry.key, [*entry.values]) for entry in term.match_expressions] == [(label, [zone])]
+
+
+def test_volume_that_cannot_be_translated_is_an_error() -> None:
+    disk = make_volume("pv", azureDisk={"diskName": "d", "diskURI": "u", "kind": "Dedicated"})
+    annotations = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/azure-disk"}
+    csi_node = convert(CSINode, {"metadata": {"name": "n", "annotations": annotations}})
+    with pytest.raises(TranslationError, match=r"could not translate pv: .*kind\(Dedicated\) is not supported"):
+        node_affinity_for(disk, csi_node)
