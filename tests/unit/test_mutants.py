@@ -73,9 +73,11 @@ def test_result_that_is_a_condition_is_inverted_only():
     assert differences("def f():\n    return 0\n") == [("return 0", "return None"), ("return 0", "return 1")]
 
 
-def test_strict_of_zip_is_not_mutated():
+def test_assertions_are_not_mutated():
     source = "def f(a, b):\n    return zip(a, b, strict=True)\n"
     assert differences(source) == [("return zip(a, b, strict=True)", "return None")]
+    for statement in ("assert a > 1", "raise AssertionError('unreachable')", "raise NotImplementedError"):
+        assert differences(f"def f(a):\n    {statement}\n") == []
 
 
 def test_mutant_knows_the_lines_of_its_statement_unless_it_runs_at_import():

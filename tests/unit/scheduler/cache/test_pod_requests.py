@@ -210,6 +210,7 @@ def test_overhead_can_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("spec", "requests", "non_zero"),
     [
+        pytest.param({"containers": []}, {}, (0, 0), id="no containers"),
         pytest.param({"containers": [container()]}, {}, (100, 200 << 20), id="defaults"),
         pytest.param({"containers": [container("1")]}, {"cpu": 1000}, (1000, 200 << 20), id="default memory"),
         pytest.param({"containers": [container("1", "1")]}, {"cpu": 1000, "memory": 1}, (1000, 1), id="no defaults"),
@@ -240,7 +241,7 @@ def test_requests_that_a_bound_pod_adds_to_its_node(
     assert accounted_requests(pod) == (requests, *non_zero)
     with_defaults = pod_requests(pod, non_zero=True)
     if "resources" not in spec:
-        assert (with_defaults["cpu"], with_defaults["memory"]) == non_zero
+        assert (with_defaults.get("cpu", 0), with_defaults.get("memory", 0)) == non_zero
 
 
 @pytest.mark.parametrize(

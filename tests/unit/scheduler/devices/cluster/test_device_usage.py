@@ -67,3 +67,17 @@ def test_nodes_with_changes():
     devices.changed("")
     assert devices.changed_since(version) is None
     assert devices.changed_since(-5000) is None
+
+
+def test_equal_allocation_changes_nothing():
+    """An informer delivers a claim again whenever anything of it changes."""
+    devices = usage()
+    first = allocation(("a", "d"))
+    devices.set_allocation("c", first)
+    version = devices.version
+    devices.set_allocation("c", allocation(("a", "d")))
+    devices.set_allocation("c", first)
+    devices.set_allocation("other", None)
+    assert devices.version == version
+    devices.set_allocation("c", allocation(("a", "e")))
+    assert devices.version > version

@@ -151,3 +151,14 @@ def test_claim_that_does_not_exist_cannot_be_resolved(plugin_cluster: Any, node:
     plugin = VolumeRestrictions(plugin_args.NoArgs(), plugin_cluster([node("a")]))
     new = pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
     assert rejections(plugin, plugin_cluster([node("a")]), new) == {"": ('persistentvolumeclaim "data" not found',)}
+
+
+def test_free_disk_does_not_hide_a_claim_in_use(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    cluster = plugin_cluster([node("a"), node("b")], [pod("existing", "a", volumes=volumes)])
+    document = to_json(make_claim("data"))
+    document["spec"]["accessModes"] = ["ReadWriteOncePod"]
+    cluster.put("persistent_volume_claims", convert(PersistentVolumeClaim, document))
+    plugin = VolumeRestrictions(plugin_args.NoArgs(), cluster)
+    with_disk = pod("p", volumes=[*volumes, {"name": "disk", "iscsi": {"iqn": "q"}}])
+    assert rejections(plugin, cluster, with_disk).keys() == {"a", "b"}
