@@ -254,6 +254,12 @@ CURRENT = owned_replica_set(3, {**SIZES, replica_sets.REVISION: "2"}, available=
             id="rolling: waits for the new pod",
         ),
         pytest.param(
+            web(),
+            [owned_replica_set(1, {**SIZES, replica_sets.REVISION: "2"}, available=1), old_replica_set(replicas=3)],
+            [("update", "web-old", 2)],
+            id="rolling: an old pod that is not available, within maxUnavailable",
+        ),
+        pytest.param(
             web(strategy={"type": "Recreate"}),
             [old_replica_set(replicas=3, sizes={**SIZES, replica_sets.MAX_REPLICAS: "3"})],
             [("update", "web-old", 0)],
@@ -525,3 +531,11 @@ async def test_sync_of_unknown_strategy_fails():
     with pytest.raises(rolling_update.UnsupportedStrategy, match="Canary"):
         await sync.run()
     assert api.calls == []
+
+
+async def test_rollback_to_a_missing_revision_only_removes_the_request():
+    calls, _ = await sync_deployment(web(annotations={replica_sets.ROLLBACK_TO: "7"}), CURRENT, old_replica_set())
+    written = calls[-1]["object"]
+    assert (calls[-1]["resource"], calls[-1]["subresource"]) == ("deployments", "")
+    assert replica_sets.ROLLBACK_TO not in written["metadata"]["annotations"]
+    assert written["spec"] == web()["spec"]

@@ -106,3 +106,9 @@ def test_pod_of_missing_node_hides_no_other_pod():
     assert desired.missing_nodes == [("lost", "gone")]
     (group,) = desired.groups.values()
     assert [it["targetRef"]["name"] for it in group.endpoints.values()] == ["there"]
+
+
+def test_pod_without_address_hides_no_other_pod():
+    empty = convert(Pod, {"metadata": {"name": "new", "namespace": "ns"}, "spec": {"nodeName": "n"}})
+    (group,) = desired_endpoints(service(), [empty, pod("there")], {"n": NODE}.get, "IPv4").groups.values()
+    assert [it["targetRef"]["name"] for it in group.endpoints.values()] == ["there"]

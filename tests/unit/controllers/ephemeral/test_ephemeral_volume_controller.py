@@ -80,3 +80,17 @@ async def test_pod_in_deletion_gets_no_claim(fake_apiserver, controller):
     fake_apiserver.store.delete(PERSISTENT_VOLUME_CLAIMS, "ns", "web-scratch")
     await asyncio.sleep(60)
     assert fake_apiserver.names(PERSISTENT_VOLUME_CLAIMS) == []
+
+
+async def test_other_claims_of_the_pod_hide_no_ephemeral_volume(fake_apiserver, controller):
+    ephemeral = {"volumeClaimTemplate": {"spec": SPEC}}
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "scratch", "ephemeral": ephemeral},
+        {"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}},
+        {"name": "cache", "ephemeral": ephemeral},
+    ]
+    spec = {"containers": [{"name": "main", "image": "app:1"}], "volumes": volumes}
+    fake_apiserver.api.create(PODS.path("ns"), {"metadata": {"name": "web"}, "spec": spec})
+    await asyncio.sleep(1)
+    assert fake_apiserver.names(PERSISTENT_VOLUME_CLAIMS) == ["web-cache", "web-scratch"]

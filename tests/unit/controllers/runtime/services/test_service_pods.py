@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubeloop.controllers.runtime.services.service_pods import (
     TriggerTimeTracker,
@@ -85,3 +86,45 @@ def test_trigger_time_is_the_earliest_change_since_the_last_sync():
     assert tracker.last_change(web, [later]) == datetime(2026, 1, 1, 0, 2, tzinfo=UTC)
     tracker.forget(web.key)
     assert tracker.last_change(web, []) == web.metadata.creation_timestamp
+
+
+T1, T2, T3 = (f"2026-01-01T00:0{minute}:00Z" for minute in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        pytest.param({"a": T1}, {"a": T1}, None, id="nothing"),
+        pytest.param({"a": T1}, {"a": T2}, T2, id="a pod changes"),
+        pytest.param({"a": T2}, {"a": T1}, None, id="an older state of a pod"),
+        pytest.param({"a": T1}, {"a": T1, "b": T2}, T2, id="a new pod"),
+        pytest.param({"a": T1, "b": T1}, {"a": T3, "b": T2}, T2, id="the earliest of two changes"),
+        pytest.param({"a": T1, "b": T1}, {"a": T1}, None, id="a pod is deleted"),
+    ],
+)
+def test_trigger_time_by_changes_of_pods(before: dict[str, str], after: dict[str, str], change: str | None) -> None:
+    tracker, web = TriggerTimeTracker(), service()
+    pods = [[pod(metadata={"name": name}, since=since) for name, since in times.items()] for times in (before, after)]
+    tracker.last_change(web, pods[0])
+    expected = None if change is None else datetime.fromisoformat(change)
+    assert tracker.last_change(web, pods[1]) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        pytest.param(None, T2, T2, id="first seen with a time"),
+        pytest.param(T1, T2, T2, id="created again"),
+        pytest.param(T2, T2, None, id="the same"),
+        pytest.param(T2, T1, None, id="an older state"),
+        pytest.param(T1, None, None, id="without a time"),
+    ],
+)
+def test_trigger_time_by_creation_of_the_service(before: str | None, after: str | None, change: str | None) -> None:
+    def created(at: str | None) -> Service:
+        metadata = replace(service().metadata, creation_timestamp=None if at is None else datetime.fromisoformat(at))
+        return replace(service(), metadata=metadata)
+
+    tracker = TriggerTimeTracker()
+    tracker.last_change(created(before), [])
+    assert tracker.last_change(created(after), []) == (None if change is None else datetime.fromisoformat(change))
