@@ -33,6 +33,7 @@ from kubeloop.cli.options.options import (
     ServeOptions,
     ServerGateOptions,
     ServerOptions,
+    TopOptions,
     TraceOptions,
     UpOptions,
     completer,
@@ -200,6 +201,23 @@ def trace(options: TraceOptions, target: tuple[str, ...]) -> int:
     from kubeloop.cli.trace.trace import show
 
     return show(join_target(target, verb="trace"), options)
+
+
+@commands.command(section=_READ)
+@with_options(TopOptions)
+@click.argument("view", type=click.Choice(["pods", "workloads", "nodes"]), default="pods", metavar="[VIEW]")
+def top(options: TopOptions, view: str) -> int:
+    """Show pods, workloads or nodes live, with stage, age, time in the stage, and reason.
+
+    Enter opens the waterfall of a pod, e explains it, ? lists all keys. Needs the optional dependency textual: pip
+    install 'kubeloop[top]'.
+    """
+    from kubeloop.cli.top.source import TopSource, require_terminal
+
+    require_terminal()
+    from kubeloop.cli.top.app import run
+
+    return run(TopSource(options.endpoint, options.namespace), view)
 
 
 @commands.command(section=_READ)

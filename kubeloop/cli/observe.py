@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import random
 import sys
+from typing import Any
 
 import msgspec
 
@@ -20,8 +22,10 @@ from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
+from kubeloop.process.endpoint.explain_pages import add_cluster_explain_page
 from kubeloop.process.endpoint.observation_pages import add_observation_pages
 from kubeloop.process.endpoint.server import EndpointServer
+from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
@@ -77,6 +81,8 @@ async def _observe(settings: ObservationSettings, options: ObserveOptions, elect
         )
         endpoint = EndpointServer(registry, clock=clock)
         add_observation_pages(endpoint, observation)
+        source = (current_kubeconfig(options.kubeconfig), options.kube_context)
+        add_cluster_explain_page(endpoint, functools.partial(_explain, source))
         record = ProcessRecord(
             os.getpid(),
             listener_url(listener),
@@ -96,6 +102,12 @@ async def _observe(settings: ObservationSettings, options: ObserveOptions, elect
                 return await run_as_candidate(observation.run, client, election, clock, rng)
             finally:
                 pages_task.cancel()
+
+
+def _explain(source: tuple[tuple[str, ...], str | None], target: Target, with_scores: bool) -> dict[str, Any]:
+    from kubeloop.cli.explain.cluster import explain_for_observer
+
+    return explain_for_observer(target, source, with_scores=with_scores)
 
 
 def _report_missing(missing: frozenset[str]) -> None:

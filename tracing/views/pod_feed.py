@@ -203,6 +203,8 @@ class PodFeed:
             and line.stage in ("bound", "starting", "ready", "completed")
         ):
             line.stage = "gone" if entry.pod is None else stage_on_node(entry.pod)
+            if entry.pod is not None:
+                line.stage_after_us = max(line.stage_after_us, stage_start_us(entry.pod) - line.start_us)
         return line
 
 
@@ -224,6 +226,16 @@ def stage_on_node(pod: Pod) -> str:
     return "starting"
 
 
+def stage_start_us(pod: Pod) -> int:
+    """Return when the pod's last condition of those that decide on its stage changed, in whole seconds; 0: unknown."""
+    times = (
+        condition.last_transition_time
+        for condition in pod.status.conditions
+        if condition.type in ("PodScheduled", "Ready") and condition.last_transition_time is not None
+    )
+    return max((int(time.timestamp()) * 1_000_000 for time in times), default=0)
+
+
 def untraced_line(key: str, pod: Pod) -> PodLine:
     """Return a line from the object alone, in whole seconds: for a pod not sampled, or bound before this process."""
     metadata = pod.metadata
@@ -241,14 +253,16 @@ def untraced_line(key: str, pod: Pod) -> PodLine:
         owners.append(owner_text(owner.kind, owner.name))
     if pod.spec.scheduling_group is not None:
         owners.append(owner_text(POD_GROUP, pod.spec.scheduling_group.pod_group_name or ""))
+    start_us = int(created.timestamp()) * 1_000_000 if created is not None else 0
     return PodLine(
         key=key,
         trace_id="",
         namespace=metadata.namespace,
         name=metadata.name,
-        start_us=int(created.timestamp()) * 1_000_000 if created is not None else 0,
+        start_us=start_us,
         duration_us=max(0, created_to_scheduled_us) if pod.spec.node_name else 0,
         stage=stage_on_node(pod) if pod.spec.node_name else "unschedulable" if rejected else "queued",
+        stage_after_us=max(0, stage_start_us(pod) - start_us),
         owner=owners[0] if owners else "",
         lower_owners=owners[1:],
         node=pod.spec.node_name,

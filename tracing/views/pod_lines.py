@@ -15,7 +15,7 @@ import msgspec
 
 from kubeloop.tracing.spans.owners import POD_GROUP, owner_text
 from kubeloop.tracing.spans.short_text import shorten
-from kubeloop.tracing.views.phases import ON_NODE, OTHER, phase_index
+from kubeloop.tracing.views.phases import KEYS, ON_NODE, OTHER, phase_index
 
 Document = Mapping[str, Any]
 """{"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}]}."""
@@ -47,6 +47,8 @@ _OWNER_KINDS: Final = (
     *("replicaset", "replicationcontroller"),
 )  # from top to bottom
 _SAYS_NOTHING: Final = frozenset({"event loop", "not followed", "not recorded", "not observed"})
+_WAITING: Final = KEYS.index("waiting")
+_RETRIES: Final = frozenset(map(KEYS.index, ("waiting", "queue", "scheduling", "loop", "unobserved")))
 _BOUND_STAGES: Final = frozenset({"bound", "starting", "running", "ready", "completed", "crash back-off", "gone"})
 _OUTCOME_STAGES: Final = {
     "bound": "bound",
@@ -73,6 +75,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     is_open   the trace has not ended
     is_reconstructed  the pod is older than the process: times before are from the object and its Events
     group_trace_id  of the pod's group; "" without a group, or if that has no trace
+    stage_after_us  when the stage began; of a pod that waits, when it first did, if it has only been retried since
     node      that the pod was bound to; "" before
     reason    why the pod waits or failed: message of the scheduler or the API server
     """
@@ -84,6 +87,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     start_us: int
     duration_us: int
     stage: str
+    stage_after_us: int = 0
     segments: list[int] = []
     edge_uncertainties: list[int] = []
     owner: str = ""
@@ -166,6 +170,7 @@ def pod_line(document: Document) -> PodLine | None:
         start_us=start_us,
         duration_us=duration_us,
         stage=_open_stage(children) if is_open else _OUTCOME_STAGES[outcome],
+        stage_after_us=_stage_after_us(segments) if is_open else duration_us,
         segments=segments,
         edge_uncertainties=edge_uncertainties if any(edge_uncertainties) else [],
         owner=owners[0] if owners else "",
@@ -271,6 +276,18 @@ def _open_stage(children: Sequence[Mapping[str, Any]]) -> str:
     if last.startswith("confirmation") or phase_index(last) in ON_NODE:
         return "starting"
     return "creating"
+
+
+def _stage_after_us(segments: Sequence[int]) -> int:
+    """Return when the last segment of an open trace began, or the first of those that repeated attempts interrupt."""
+    after_us = segments[-2] if segments else 0
+    if segments and segments[-3] == _WAITING:
+        for at in range(len(segments) - 3, -1, -3):
+            if segments[at] not in _RETRIES:
+                break
+            if segments[at] == _WAITING:
+                after_us = segments[at + 1]
+    return after_us
 
 
 def _reason(root: Mapping[str, Any], children: Sequence[Mapping[str, Any]], is_open: bool) -> str:

@@ -799,6 +799,17 @@ class TraceOptions(CommandOptions, group="Output"):
     )
 
 
+class TopOptions(CommandOptions, group="Source"):
+    """Source of `kubeloop top`."""
+
+    namespace: str = option(
+        "Namespace of the pods (default: all).", "-n", "--namespace", default="", shell_complete=completer("namespaces")
+    )
+    endpoint: str | None = option(
+        "URL of the endpoint to query (default: of the newest kubeloop process on this machine).", default=None
+    )
+
+
 class ExplainOptions(CommandOptions, group="Output"):
     """Source and output of `kubeloop explain`."""
 

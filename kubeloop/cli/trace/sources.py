@@ -20,14 +20,14 @@ _HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
 
 
 class LineFeed:
-    """The lines of a running process' pods, updated incrementally."""
+    """The lines of a running process' pods, updated incrementally. now_us: time of the process at the last change."""
 
     def __init__(self, get_changes: Callable[[str], FeedResponse]) -> None:
         """`get_changes` returns the changes since a cursor."""
         self._get_changes = get_changes
         self._cursor = ""
         self._by_key: dict[str, PodLine] = {}
-        self._now_us = 0
+        self.now_us = 0
 
     def catch_up(self) -> list[PodLine]:
         """Request changes until there are no more; return the changed lines."""
@@ -42,13 +42,13 @@ class LineFeed:
             fresh = {line.key: line for line in response.lines}
             self._by_key |= fresh
             changed |= fresh
-            self._cursor, self._now_us = response.cursor, response.now_us
+            self._cursor, self.now_us = response.cursor, response.now_us
             if not response.more:
                 return [*changed.values()]
 
     def now(self) -> list[PodLine]:
         """Return all lines; those of pending pods are extended to the present time of the process."""
-        return [_extend_to_now(line, self._now_us) for line in self._by_key.values()]
+        return [_extend_to_now(line, self.now_us) for line in self._by_key.values()]
 
 
 class RunningProcessTraces:

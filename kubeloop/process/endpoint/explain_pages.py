@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target, resolve
@@ -66,3 +67,18 @@ def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
         }
 
     endpoint.add_page(EXPLAIN_PATH, explain)
+
+
+def add_cluster_explain_page(endpoint: EndpointServer, explain: Callable[[Target, bool], dict[str, Any]]) -> None:
+    """Add the page of a process that does not schedule. `explain` reads the cluster and computes scores if its second
+    argument is true; it blocks and runs in a thread, one at a time."""
+    explaining = asyncio.Lock()
+
+    async def page(query: Mapping[str, str]) -> Any:
+        if "pod" not in query:
+            raise KeyError(f"no pod in the query; use {EXPLAIN_PATH}?namespace=NAMESPACE&pod=NAME")
+        async with explaining:
+            target = Target("pod", query["pod"], query.get("namespace", ""))
+            return await asyncio.to_thread(explain, target, query.get("scores") == "true")
+
+    endpoint.add_page(EXPLAIN_PATH, page)

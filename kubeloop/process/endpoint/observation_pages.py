@@ -6,18 +6,20 @@ from typing import Any
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.process.endpoint.object_pages import add_object_pages
 from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.process.observation.observation import Observation
 
 
 def add_observation_pages(endpoint: EndpointServer, observation: Observation) -> None:
-    """Add the readiness check, configuration and traces of `observation`."""
+    """Add the readiness check, configuration, traces and objects of `observation`."""
     endpoint.add_readiness_check(
         "pods-listed", lambda: None if observation.synced.is_set() else "the first list of pods is not complete"
     )
     endpoint.add_page("/configz", lambda _: _configuration(observation))
     add_trace_pages(endpoint, observation.tracing, Store[Pod](), clock_skew=observation.skew)
+    add_object_pages(endpoint, observation.client)
 
 
 def _configuration(observation: Observation) -> dict[str, Any]:

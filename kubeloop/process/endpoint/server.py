@@ -66,14 +66,18 @@ class EndpointServer:
         self._registry = registry
         self._ready: dict[str, Check] = {}
         self._pages: dict[str, Page] = {}
+        self._loopback_pages: set[str] = set()
         self._on_loopback = False
 
     def add_readiness_check(self, name: str, check: Check) -> None:
         """Add a check to /readyz. /livez and /healthz have none: a response is itself a sign of life."""
         self._ready[name] = check
 
-    def add_page(self, path: str, page: Page) -> None:
+    def add_page(self, path: str, page: Page, *, only_on_loopback: bool = False) -> None:
+        """Add a page. only_on_loopback: other listeners refuse it, whose clients need no permission of the cluster."""
         self._pages[path] = page
+        if only_on_loopback:
+            self._loopback_pages.add(path)
 
     @contextlib.asynccontextmanager
     async def serving_on(self, listener: socket.socket) -> AsyncIterator[str]:
@@ -116,6 +120,9 @@ class EndpointServer:
             return Response(
                 403, b"this endpoint serves this machine only; use localhost or an IP address\n", _TEXT_TYPE
             )
+        if not self._on_loopback and request.path in self._loopback_pages:
+            problem = "this page is served on loopback only"
+            return Response(403, msgspec.json.encode({"error": problem, "hint": "use kubectl"}))
         try:
             result = page({name: values[0] for name, values in request.query.items()})
             if isinstance(result, Awaitable):

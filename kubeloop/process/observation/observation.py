@@ -100,7 +100,7 @@ class Observation:
         self.synced = asyncio.Event()
         self.missing = set(settings.missing)
         self.tracing = _new_tracing(settings, clock, rng, registry, open_journal)
-        self._client = client
+        self.client = client
         self._clock = clock
         self._rng = rng
         self._lag = LoopLag(registry)
@@ -147,7 +147,7 @@ class Observation:
             await self._permission(resource, namespace, rng)
             if resource is OBSERVED_EVENTS:
                 self._observer.expect_events()
-        await Reflector(self._client, resource, stream, rng=rng, namespace=namespace, selectors=selectors).run()
+        await Reflector(self.client, resource, stream, rng=rng, namespace=namespace, selectors=selectors).run()
 
     async def _permission(self, resource: Resource[Any], namespace: str, rng: random.Random) -> None:
         """Wait until a missing permission is granted."""
@@ -155,7 +155,7 @@ class Observation:
         while True:
             await asyncio.sleep(backoff.next_seconds())
             try:
-                if await may_watch(self._client, resource, namespace):
+                if await may_watch(self.client, resource, namespace):
                     break
             except (ApiError, ServerUnreachable) as error:
                 log.info("cannot check permissions", extra={"resource": resource.plural, "error": str(error)})

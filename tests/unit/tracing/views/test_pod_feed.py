@@ -231,3 +231,25 @@ async def test_response_has_the_number_of_pods_that_follow(cluster):
     assert (first.more, first.remaining) == (True, 3)
     second = await feed.poll(first.cursor, limit=3)
     assert (second.more, second.remaining) == (False, 0)
+
+
+async def test_stage_of_a_pod_began_with_its_last_condition(cluster):
+    conditions = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T11:00:02Z"},
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:00:07Z"},
+        {"type": "Initialized", "status": "True", "lastTransitionTime": "2026-01-01T11:00:09Z"},
+    ]
+    status = api_types.convert(api_types.PodStatus, {"phase": "Running", "conditions": conditions})
+    pod = msgspec.structs.replace(cluster.pod("a", node="n1", created="2026-01-01T11:00:00Z"), status=status)
+    assert untraced_line("k", pod).stage_after_us == 7_000_000
+    cluster.create("b")
+    cluster.appear("b")
+    cluster.bind("b")
+    ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "2030-01-01T00:00:00Z"}]
+    shown = cluster.store.get("shop/b")
+    status = api_types.convert(api_types.PodStatus, {"phase": "Running", "conditions": ready})
+    cluster.store.put(shown.key, msgspec.structs.replace(shown, status=status))
+    reader = Reader(cluster.feed())
+    await reader.catch_up()
+    (line,) = reader.lines.values()
+    assert line.start_us + line.stage_after_us == 1_893_456_000_000_000

@@ -171,3 +171,34 @@ def test_long_reason_ends_with_a_word():
     line = pod_line(document(span("queue active", 0, 1, error="insufficient " * 60), outcome="open"))
     assert len(line.reason) <= 400
     assert line.reason.endswith("insufficient ...")
+
+
+@pytest.mark.parametrize(
+    ("spans", "after_ms"),
+    [
+        ((("queue active", 0, 5),), 0),
+        ((("queue active", 0, 5), ("scheduling attempt 1", 5, 8)), 5),
+        (
+            (
+                ("queue gated", 0, 5),
+                ("queue active", 5, 6),
+                ("scheduling attempt 1", 6, 8),
+                ("queue unschedulable", 8, 40),
+                ("queue active", 40, 41),
+                ("scheduling attempt 2", 41, 42),
+                ("queue backoff", 42, 100),
+            ),
+            0,
+        ),
+        ((("bind", 0, 8), ("queue unschedulable", 8, 40), ("queue active", 40, 41), ("queue backoff", 41, 100)), 8),
+    ],
+    ids=["queued", "scheduling", "waiting since it was gated", "waiting since a failed binding"],
+)
+def test_stage_of_a_waiting_pod_began_before_its_retries(spans, after_ms):
+    children = [span(name, start, end) for name, start, end in spans]
+    line = pod_line(document(*children, outcome="open", end_ms=spans[-1][2]))
+    assert line.stage_after_us == after_ms * 1000
+
+
+def test_stage_of_a_finished_trace_began_at_its_end():
+    assert pod_line(document(span("queue active", 0, 5), end_ms=100)).stage_after_us == 100_000

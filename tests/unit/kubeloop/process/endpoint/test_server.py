@@ -139,6 +139,19 @@ async def test_endpoint_beyond_loopback_is_reported(caplog):
         assert "every client that reaches it can read" in caplog.text
 
 
+async def test_page_for_loopback_is_refused_on_other_addresses():
+    endpoint = new_endpoint()
+    endpoint.add_page("/logs", lambda query: "log", only_on_loopback=True)
+    async with client_session(endpoint) as session:
+        assert (await request(session, "/logs"))[0] == 200
+    async with (
+        serving(endpoint, "0.0.0.0") as url,
+        aiohttp.request("GET", f"http://127.0.0.1:{url.rpartition(':')[2]}/logs") as response,
+    ):
+        assert response.status == 403
+        assert "loopback only" in await response.text()
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 async def test_endpoint_is_read_only(method):
     calls = []

@@ -1,0 +1,1 @@
+"""`kubeloop top`: pods, workloads and nodes on a terminal, updated live."""
