@@ -14,6 +14,7 @@ Commands; the module of one is imported when it runs
     recording/                 kubeloop record, kubeloop plan
     replay/                    kubeloop replay
     trace/                     kubeloop trace
+    top/                       kubeloop top
     explain/                   kubeloop explain
     nodes.py                   kubeloop nodes
     envtest.py                 kubeloop envtest
@@ -25,7 +26,7 @@ Parts of several commands
 
     terminal.py                width of the output
     targets.py                 KIND/NAME, for trace and explain
-    endpoint_client.py         client of a running process, for trace and explain
+    endpoint_client.py         client of a running process, for trace, top and explain
     process_endpoint.py        the endpoint of a process, for run and observe
     replica_election.py        leader election, for run and observe
 """

@@ -8,6 +8,7 @@ of the event loop, such as scheduling, are not delayed.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -23,11 +24,12 @@ from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.views.feed_response import FeedResponse
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line
 
-MAX_PODS: Final = 30_000  # pods compared: all recent traces, and as many pods again without a trace
+MAX_PODS: Final = 150_000  # pods compared: all recent traces, and pods without a trace
 MAX_LINES: Final = 500  # lines in one response, some 150 KB and 25 ms
 COMPARE_SECONDS: Final = 0.5
 _COMPARED_PER_SLICE: Final = 1_000  # pods compared before other tasks run: about 1 ms
 _LINES_PER_SLICE: Final = 40  # lines built before other tasks run: about 2 ms
+_FEW_CHANGES: Final = 2 * MAX_LINES  # of more, all entries are searched
 _MAX_REMOVED: Final = 10_000
 
 
@@ -66,7 +68,8 @@ class PodFeed:
         self._max_pods = max_pods
         self._entries: dict[str, _Entry] = {}
         self._removed: deque[tuple[int, str]] = deque(maxlen=_MAX_REMOVED)
-        self._version = 0
+        self._ordered: list[tuple[int, str, _Entry]] = []  # _entries with their versions, when last polled
+        self._version = self._ordered_version = 0
         self._dropped_version = 0  # removals up to this version were dropped
         self._compared_at = float("-inf")
         self._comparing = asyncio.Lock()
@@ -128,12 +131,18 @@ class PodFeed:
 
     def _changed_since(self, since: int) -> list[tuple[int, str, _Entry]]:
         """Return entries changed since a version, in order of change, with their current versions."""
-        newest_first = []
+        newest_first: list[tuple[int, str, _Entry]] = []
         for key, entry in reversed(self._entries.items()):
             if entry.version <= since:
+                return newest_first[::-1]
+            if len(newest_first) == _FEW_CHANGES:
                 break
             newest_first.append((entry.version, key, entry))
-        return newest_first[::-1]
+        # a client that loads everything polls the same state many times
+        if self._ordered_version != self._version:
+            self._ordered = [(entry.version, key, entry) for key, entry in self._entries.items()]
+            self._ordered_version = self._version
+        return self._ordered[bisect_right(self._ordered, since, key=lambda item: item[0]) :]
 
     async def _compare_all(self) -> None:
         """Compare all pods with their last state, unless that was done within COMPARE_SECONDS."""

@@ -56,6 +56,7 @@ class RawResponse(msgspec.Struct, frozen=True):
     body: bytes
     content_type: str
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    status: int = 200
 
 
 class EndpointServer:
@@ -138,7 +139,7 @@ class EndpointServer:
             return Response(200, _lines(result), "application/x-ndjson")
         if isinstance(result, RawResponse):
             charset = "; charset=utf-8" if result.content_type.startswith("text/") else ""
-            return Response(200, result.body, f"{result.content_type}{charset}", list(result.headers.items()))
+            return Response(result.status, result.body, f"{result.content_type}{charset}", list(result.headers.items()))
         if isinstance(result, str):
             return Response(200, result.encode(), _TEXT_TYPE)
         return Response(200, msgspec.json.encode(result), JSON_TYPE)

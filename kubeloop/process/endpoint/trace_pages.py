@@ -5,7 +5,7 @@
 /debug/traces/lines    one line per pod, those that changed since ?cursor=; filtered by ?namespace= and ?owner=
 /debug/traces/names    names that start with ?prefix=, of pods, namespaces or owners (?kind=), filtered by ?namespace=
 /debug/traces/stream   all traces of ?pod= | ?owner= | ?namespace=, and the traces of their causes
-/traces                the web page and its files
+/traces                the web page and its files; / leads to it
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def add_trace_pages(
     endpoint.add_page(f"{TRACES_PATH}/lines", pages.lines)
     endpoint.add_page(NAMES_PATH, pages.names)
     endpoint.add_page(f"{TRACES_PATH}/stream", pages.stream)
+    redirect = RawResponse(b"", "text/plain", {"Location": TRACES_PAGE_PATH.removeprefix("/")}, status=302)
+    endpoint.add_page("/", lambda _: redirect)
     for path in served_paths(TRACES_PAGE_PATH):
         endpoint.add_page(path, functools.partial(_file, path))
 
