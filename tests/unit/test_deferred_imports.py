@@ -96,6 +96,8 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.cli.options.control_plane_settings": 54.1,
         "kubeloop.cli.options.scheduler_options": 4.0,
         "kubeloop.cli.progress_table": 65.3,
+        "kubeloop.cli.top.app": 82.4,
+        "kubeloop.cli.top.source": 168.5,
         "kubeloop.cli.recording.plan": 628.7,
         "kubeloop.cli.recording.record": 73.3,
         "kubeloop.cli.run": 122.2,

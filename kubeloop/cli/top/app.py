@@ -20,7 +20,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
-from kubeloop.cli.top.rows import Row, cells, columns, node_rows, pod_rows, selected, workload_rows
+from kubeloop.cli.top.rows import TopRow, cells, columns, node_rows, pod_rows, selected, workload_rows
 from kubeloop.cli.top.source import TopSource
 from kubeloop.kube.user_error import UserError
 
@@ -134,9 +134,9 @@ class Top(App[None]):
         self.filter = ""
         self.within = ""  # workload or node whose pods are listed
         self.sort, self.reverse = "age", False
-        self.listed: list[Row] = []
-        self._pod_rows: list[Row] = []
-        self._node_rows: list[Row] = []
+        self.listed: list[TopRow] = []
+        self._pod_rows: list[TopRow] = []
+        self._node_rows: list[TopRow] = []
         self._problem = "loading"
         self._shown: tuple[object, ...] = ()
 
@@ -174,7 +174,7 @@ class Top(App[None]):
         self._problem = problem
         self.draw()
 
-    def received(self, pods: list[Row], nodes: list[Row]) -> None:
+    def received(self, pods: list[TopRow], nodes: list[TopRow]) -> None:
         self._pod_rows, self._problem = pods, ""
         self._node_rows = nodes or self._node_rows
         self.draw()
@@ -217,7 +217,7 @@ class Top(App[None]):
     def _sort_title(self) -> str:
         return {"age": "AGE", "name": "NAME", "stage": "STAGE", "time": "FOR"}[self.sort]
 
-    def _is_within(self, pod: Row) -> bool:
+    def _is_within(self, pod: TopRow) -> bool:
         return pod.node == self.within or any(
             f"{pod.key.partition('/')[0]}/{owner}" == self.within for owner in pod.owners
         )
@@ -235,7 +235,7 @@ class Top(App[None]):
             parts.append("no match: Esc clears the filter" if self.filter else f"no {self.view} yet")
         return "  ".join([*parts, "?: help"])
 
-    def selected_row(self) -> Row | None:
+    def selected_row(self) -> TopRow | None:
         table = self.screen_stack[0].query_one(DataTable)
         return self.listed[table.cursor_row] if 0 <= table.cursor_row < len(self.listed) else None
 
@@ -303,7 +303,7 @@ class Top(App[None]):
             self._open_pod(row, title, load)
 
     def _open_pod(
-        self, row: Row, title: str, load: Callable[[str, str], RenderableType], *, live: bool = False
+        self, row: TopRow, title: str, load: Callable[[str, str], RenderableType], *, live: bool = False
     ) -> None:
         namespace, _, name = row.key.partition("/")
         self.push_screen(Details(f"{title} of pod {row.key}", lambda: load(namespace, name), live=live))

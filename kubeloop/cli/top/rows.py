@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
+from kubeloop.kube.values.times import parse_time
 from kubeloop.tracing.views.pod_lines import PodLine
 from kubeloop.tracing.views.printable import printable
 
@@ -27,7 +27,7 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 
 
-class Row(msgspec.Struct, frozen=True):
+class TopRow(msgspec.Struct, frozen=True):
     """A pod, workload or node. key: "shop/web-1", "shop/deployment/web" or "node-1"; in_stage_us: None if unknown."""
 
     key: str
@@ -48,10 +48,10 @@ class Row(msgspec.Struct, frozen=True):
         return all(word in text for word in words)
 
 
-def pod_rows(lines: Iterable[PodLine], now_us: int) -> list[Row]:
+def pod_rows(lines: Iterable[PodLine], now_us: int) -> list[TopRow]:
     """Return the pods that exist."""
     return [
-        Row(
+        TopRow(
             key=f"{line.namespace}/{line.name or '(being created)'}",
             stage=line.stage,
             age_us=max(0, now_us - line.start_us),
@@ -65,10 +65,10 @@ def pod_rows(lines: Iterable[PodLine], now_us: int) -> list[Row]:
     ]
 
 
-def workload_rows(pods: Iterable[Row]) -> list[Row]:
+def workload_rows(pods: Iterable[TopRow]) -> list[TopRow]:
     """Return the topmost owners of the pods. Stage, time and reason are those of the pod that is the least advanced,
     and of these the one that has waited longest; "complete" if all are ready or have completed."""
-    by_owner: dict[str, list[Row]] = {}
+    by_owner: dict[str, list[TopRow]] = {}
     for pod in pods:
         if pod.owners:
             by_owner.setdefault(f"{pod.key.partition('/')[0]}/{pod.owners[0]}", []).append(pod)
@@ -77,7 +77,7 @@ def workload_rows(pods: Iterable[Row]) -> list[Row]:
         last = min(own, key=lambda pod: (_urgency(pod.stage), -(pod.in_stage_us or 0)))
         done = sum(pod.stage in _DONE for pod in own)
         rows.append(
-            Row(
+            TopRow(
                 key=key,
                 stage="complete" if done == len(own) else last.stage,
                 age_us=max(pod.age_us for pod in own),
@@ -89,14 +89,14 @@ def workload_rows(pods: Iterable[Row]) -> list[Row]:
     return rows
 
 
-def node_rows(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Row], now_us: int) -> list[Row]:
+def node_rows(nodes: Iterable[Mapping[str, Any]], pods: Iterable[TopRow], now_us: int) -> list[TopRow]:
     """Return the nodes of /debug/objects/nodes."""
     counts: dict[str, int] = {}
     for pod in pods:
         if pod.stage not in ("completed", "failed"):
             counts[pod.node] = counts.get(pod.node, 0) + 1
     return [
-        Row(
+        TopRow(
             key=node["name"],
             stage=node["stage"],
             age_us=now_us - _time_us(node["created"], now_us),
@@ -108,11 +108,11 @@ def node_rows(nodes: Iterable[Mapping[str, Any]], pods: Iterable[Row], now_us: i
     ]
 
 
-def selected(rows: Iterable[Row], text: str, sort: str, *, reverse: bool = False) -> list[Row]:
+def selected(rows: Iterable[TopRow], text: str, sort: str, *, reverse: bool = False) -> list[TopRow]:
     """Return the rows with all words of `text`, sorted: the youngest, the longest in its stage, or the least advanced
     first; with `reverse`, in the opposite order."""
     words = text.lower().split()
-    keys: Mapping[str, Callable[[Row], Any]] = {
+    keys: Mapping[str, Callable[[TopRow], Any]] = {
         "age": lambda row: (row.age_us, row.key),
         "name": lambda row: row.key,
         "stage": lambda row: (_urgency(row.stage), row.key),
@@ -132,7 +132,7 @@ def short_age(microseconds: int | None) -> str:
     return f"{seconds // 86400}d"
 
 
-def columns(view: str, rows: Sequence[Row], width: int) -> list[tuple[str, int]]:
+def columns(view: str, rows: Sequence[TopRow], width: int) -> list[tuple[str, int]]:
     """Return titles and widths of the columns. Name and reason share what the others leave of `width`, where a cell has
     a space on both sides."""
     fixed = [("STAGE", max(7, _longest(row.stage for row in rows))), ("AGE", 5), ("FOR", 5)]
@@ -145,7 +145,7 @@ def columns(view: str, rows: Sequence[Row], width: int) -> list[tuple[str, int]]
     return [("NAME", name), *fixed, ("REASON", max(8, left - name))]
 
 
-def cells(row: Row, layout: Iterable[tuple[str, int]]) -> list[str]:
+def cells(row: TopRow, layout: Iterable[tuple[str, int]]) -> list[str]:
     """Return the texts of a row. A name that is too long lacks its middle: its end distinguishes pods of an owner."""
     values = {
         "STAGE": row.stage,
@@ -171,4 +171,4 @@ def _urgency(stage: str) -> int:
 
 
 def _time_us(text: str, default: int) -> int:
-    return int(datetime.fromisoformat(text).timestamp() * 1e6) if text else default
+    return int(parse_time(text).timestamp() * 1e6) if text else default

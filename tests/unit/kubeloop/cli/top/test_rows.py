@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.cli.top.rows import Row, cells, columns, node_rows, pod_rows, selected, short_age, workload_rows
+from kubeloop.cli.top.rows import TopRow, cells, columns, node_rows, pod_rows, selected, short_age, workload_rows
 from kubeloop.tracing.views.pod_lines import PodLine
 
 SECOND = 1_000_000
@@ -58,9 +58,9 @@ def test_nodes_count_their_pods_that_have_not_ended():
 
 
 ROWS = [
-    Row("shop/b", "ready", 5 * SECOND, 4 * SECOND, node="n1"),
-    Row("shop/a", "failed", 9 * SECOND, 1 * SECOND, reason="exit code 1"),
-    Row("shop/c", "queued", 2 * SECOND, None),
+    TopRow("shop/b", "ready", 5 * SECOND, 4 * SECOND, node="n1"),
+    TopRow("shop/a", "failed", 9 * SECOND, 1 * SECOND, reason="exit code 1"),
+    TopRow("shop/c", "queued", 2 * SECOND, None),
 ]
 
 
@@ -87,14 +87,14 @@ def test_ages_are_short(seconds, text):
 @pytest.mark.parametrize("view", ["pods", "workloads", "nodes"])
 @pytest.mark.parametrize("width", [79, 120, 200])
 def test_columns_fit_the_width(view, width):
-    rows = [Row("shop/" + "x" * 90, "other scheduler", 0, 0, reason="r" * 300, node="n" * 50)]
+    rows = [TopRow("shop/" + "x" * 90, "other scheduler", 0, 0, reason="r" * 300, node="n" * 50)]
     layout = columns(view, rows, width)
     assert sum(size + 2 for _, size in layout) == width
     assert len(cells(rows[0], layout)[0]) == layout[0][1]
 
 
 def test_cut_name_keeps_its_end_and_texts_have_no_control_characters():
-    row = Row("shop/checkout-7c9d8f6b5-x2x4z", "queued", 0, 0, reason="a\n\x1b[31mb")
+    row = TopRow("shop/checkout-7c9d8f6b5-x2x4z", "queued", 0, 0, reason="a\n\x1b[31mb")
     name, reason = cells(row, [("NAME", 20), ("REASON", 50)])
     assert name == "shop/checkout…-x2x4z"
     assert reason == "a ^[[31mb"
