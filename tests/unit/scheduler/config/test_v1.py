@@ -446,3 +446,15 @@ def test_weight_is_an_int32(weight: int, valid: bool) -> None:
     with contextlib.nullcontext() if valid else pytest.raises(UserError):
         (enabled,) = load(text).profiles[0].points["score"].enabled
         assert enabled.weight == weight
+
+
+def test_arguments_of_plugins_out_of_tree_round_trip():
+    name = "kubeloop.scheduler.plugins.node_name:NodeName"
+    config = load(f"""
+        profiles:
+        - plugins: {{filter: {{enabled: [{{name: "{name}"}}]}}}}
+          pluginConfig: [{{name: "{name}", args: {{any: [1]}}}}]
+        """)
+    (profile,) = configuration_document(config)["profiles"]
+    assert [entry["args"] for entry in profile["pluginConfig"] if entry["name"] == name] == [{"any": [1]}]
+    assert configuration_document(load_configuration(configuration_text(config))) == configuration_document(config)

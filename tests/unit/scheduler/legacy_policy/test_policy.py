@@ -125,6 +125,10 @@ def test_policy_without_lists_uses_legacy_defaults():
         ),
         ({"predicates": [{"name": "Fits"}]}, "invalid configuration: predicate type not found for 'Fits'"),
         ({"priorities": [{"name": "Best", "weight": 1}]}, "invalid configuration: priority type not found for 'Best'"),
+        (
+            {"priorities": [{"name": "RequestedToCapacityRatioPriority", "weight": 1}]},
+            "RequestedToCapacityRatioPriority needs requestedToCapacityRatioArguments",
+        ),
         ({"priorities": [{"name": "EqualPriority"}]}, "priority EqualPriority should have a positive weight"),
         (
             {"hardPodAffinitySymmetricWeight": 101, "priorities": [{"name": "ImageLocalityPriority"}]},

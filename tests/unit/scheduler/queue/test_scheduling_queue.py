@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -422,3 +423,36 @@ def test_default_settings_are_those_of_kube_scheduler() -> None:
     assert settings.max_in_unschedulable_seconds == 300
     assert settings.pops_from_backoff
     assert not settings.pod_groups
+
+
+def test_pod_whose_attempt_runs_is_not_popped_again(caplog):
+    """An update during the attempt may have queued it."""
+    model = QueueModel()
+    pod = model.pod("p")
+    for pop in (model.queue.pop, lambda: model.queue.pop_specific(pod)):
+        model.queue.add(pod)
+        model.queue.in_flight.start(pod.metadata.uid, pod.key)
+        assert pop() is None
+        assert model.queue_of("p") == ""
+        model.queue.done(pod.metadata.uid)
+    assert caplog.messages == ["dropped a pod that is being scheduled already"] * 2
+
+
+@pytest.mark.parametrize(
+    ("pending_plugins", "outcomes", "queue"),
+    [
+        pytest.param(set(), [Hint.SKIP, Hint.QUEUE], "backoff", id="an event helps"),
+        pytest.param(set(), [Hint.SKIP, Hint.SKIP], "unschedulable", id="no event helps"),
+        pytest.param({"NodeResourcesFit"}, [Hint.SKIP, Hint.QUEUE], "active", id="the plugin was waiting for it"),
+    ],
+)
+def test_missed_events_decide_the_queue_after_an_attempt(pending_plugins, outcomes, queue):
+    remaining = iter(outcomes)
+    model = QueueModel(hint=lambda *_: next(remaining))
+    model.queue.add(model.pod("p"))
+    queued = model.queue.pop()
+    for _ in outcomes:
+        model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+    queued.unschedulable_plugins, queued.pending_plugins = {"NodeResourcesFit"} - pending_plugins, pending_plugins
+    model.queue.add_unschedulable_if_not_present(queued)
+    assert model.queue_of("p") == queue

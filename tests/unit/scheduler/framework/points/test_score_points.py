@@ -8,6 +8,7 @@ from hypothesis import given
 
 from kubeloop.kube.objects.api_types import Service, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import ScoreTable
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
@@ -91,3 +92,29 @@ def test_tables_of_scores_count_with_the_weight_of_their_plugin(weight, plugin_c
         totals.append(framework.scores.run_scores(state, pod, snapshot, snapshot.all_rows).tolist())
     assert totals[0] == totals[1]
     assert max(totals[0]) == 100 * weight
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        pytest.param(None, r'running Score plugin "PodTopologySpread": .* by zero', id="raises"),
+        pytest.param(
+            ScoreTable(np.array([0, 101]), np.zeros(3, np.intp)),
+            'plugin "PodTopologySpread" returns an invalid score 101',
+            id="score above 100, of no node",
+        ),
+    ],
+)
+def test_error_of_a_score_table_names_the_plugin(table, message, plugin_cluster, monkeypatch):
+    cluster = plugin_cluster([make_node(name, labels={"topology.kubernetes.io/zone": name}) for name in "abc"])
+    service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}
+    cluster.put("services", convert(Service, service))
+    framework, state, snapshot = cluster.make_framework(class_cache=True), CycleState(), cluster.snapshot
+    pod, plugin = PodInfo(make_pod("new", labels={"app": "web"})), framework.plugins["PodTopologySpread"]
+    monkeypatch.setattr(type(plugin), "score_table", lambda *_: 1 // 0 if table is None else table)
+    framework.filters.run_pre_filter(state, pod, snapshot)
+    framework.filters.run_filters(state, pod, snapshot, snapshot.all_rows, Diagnosis(NodeToStatus(snapshot)))
+    framework.scores.run_pre_score(state, pod, snapshot, snapshot.all_rows)
+    with pytest.raises(SchedulingError, match=message) as raised:
+        framework.scores.run_scores(state, pod, snapshot, snapshot.all_rows)
+    assert raised.value.plugin == "PodTopologySpread"
