@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ import msgspec
 from kubeloop.kube.clock import Clock, pause
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.values.times import epoch_ns
+from kubeloop.tracing.export.config_file import process_environment
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
 from kubeloop.tracing.journal.trace_journal import JournaledRecord, RecoveredRecords, TraceJournal
 from kubeloop.tracing.metrics_interface import NO_METRICS, LostReason, TracedPod, TraceMetrics
@@ -85,7 +85,7 @@ class Tracing:
 
     `environ` holds the standard variables: OTEL_TRACES_SAMPLER(_ARG), OTEL_EXPORTER_OTLP_(TRACES_)ENDPOINT and the
     other OTEL_EXPORTER_OTLP_*, OTEL_BSP_*, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED,
-    OTEL_TRACES_EXPORTER.
+    OTEL_TRACES_EXPORTER; by default those of the process, or of the file that OTEL_CONFIG_FILE names.
 
     pods, observed_pods  recorders: of pods that this process creates or schedules, and of pods of other control planes
     open_pods            records of pods whose trace has not ended, of both
@@ -105,12 +105,13 @@ class Tracing:
         open_journal: Callable[[], TraceJournal] | None = None,
     ) -> None:
         """
-        exporter        replaces the one that `environ` (default: os.environ) configures
+        exporter        replaces the one that `environ` configures
         find_top_owner  returns the topmost owner of pods of Jobs that another process created; must not block
         open_journal    opens the journal, if traces are exported: records are saved in it, and those of terminated
                         processes restored; needs a running event loop
         """
-        environ = os.environ if environ is None else environ
+        if environ is None:
+            environ = process_environment()
         self.sampler = sampler_from_environment(environ, settings.tail_rules)
         self.until_ready = settings.until_ready
         rng = random.Random(rng.getrandbits(64))

@@ -126,3 +126,18 @@ def test_unreachable_collector_loses_only_traces(tmp_path):
     assert result.returncode == 0
     assert "Traceback" not in result.stderr
     assert result.stderr.count("cannot export traces") == 1
+
+
+def test_configuration_file_replaces_the_variables(tmp_path, collector):
+    exporter = {"otlp_http": {"endpoint": "${COLLECTOR}/v1/traces"}}
+    resource = {"attributes": [{"name": "service.name", "value": "declared"}]}
+    provider = {"processors": [{"batch": {"exporter": exporter}}]}
+    path = tmp_path / "otel.yaml"
+    path.write_text(json.dumps({"file_format": "1.0", "resource": resource, "tracer_provider": provider}))
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:1", "OTEL_TRACES_SAMPLER": "always_off"}
+    result = Kubeloop(tmp_path).run(
+        *("up", "--once", "--json", "-f", WEB), OTEL_CONFIG_FILE=str(path), COLLECTOR=collector.url, **variables
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["pods"]
+    assert {resource["service.name"] for resource in collector.resources()} == {"declared"}

@@ -1,4 +1,4 @@
-"""Exporters that OTEL_TRACES_EXPORTER selects: kubeloop's own for `otlp`, others through their entry points.
+"""Exporters that OTEL_TRACES_EXPORTER selects: kubeloop's own for `otlp` over HTTP, others through their entry points.
 
 The modules of an exporter, and the OpenTelemetry SDK, are imported only if the exporter is selected.
 """
@@ -81,12 +81,24 @@ def configured_exporters(environ: Mapping[str, str], metrics: TraceMetrics) -> E
         return None
     exporters: list[TraceExporter] = []
     for name in dict.fromkeys(names):
-        if name != "otlp":
-            from kubeloop.tracing.export.sdk_exporter import SdkExporter, new_span_exporter, sdk_batch_settings
-
-            exporters.append(SdkExporter(name, new_span_exporter(name), sdk_batch_settings(environ), metrics))
-        elif environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        if name == "otlp" and not _otlp(environ, "ENDPOINT"):
+            continue
+        if name == "otlp" and _otlp(environ, "PROTOCOL") != "grpc":
             from kubeloop.tracing.export.otlp_exporter import OtlpExporter, export_settings
 
             exporters.append(OtlpExporter(export_settings(environ), metrics))
+            continue
+        from kubeloop.tracing.export.sdk_exporter import (
+            GRPC_EXPORTER,
+            SdkExporter,
+            new_span_exporter,
+            sdk_batch_settings,
+        )
+
+        exporter = new_span_exporter(GRPC_EXPORTER if name == "otlp" else name)
+        exporters.append(SdkExporter(name, exporter, sdk_batch_settings(environ), metrics))
     return Exporters(exporters) if exporters else None
+
+
+def _otlp(environ: Mapping[str, str], name: str) -> str:
+    return (environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or environ.get(f"OTEL_EXPORTER_OTLP_{name}", "")).strip()

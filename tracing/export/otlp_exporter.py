@@ -65,7 +65,7 @@ def export_settings(environ: Mapping[str, str]) -> ExportSettings:
         raise UserError(f"OTEL_EXPORTER_OTLP_ENDPOINT: '{url}' is no URL", hint="for example http://localhost:4318")
     protocol = otlp("PROTOCOL")
     if protocol not in ("", "http/protobuf"):
-        log.warning("spans are exported by http/protobuf only", extra={"protocol": protocol})
+        log.warning("spans are exported by http/protobuf and grpc only", extra={"protocol": protocol})
     return ExportSettings(
         url=url,
         headers=_headers(otlp("HEADERS")),

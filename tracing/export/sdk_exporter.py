@@ -1,6 +1,7 @@
 """Exporter of finished traces through any span exporter of the OpenTelemetry SDK, found by its entry point.
 
-Such an exporter is synchronous; a thread calls it. Imported only if OTEL_TRACES_EXPORTER names one.
+Such an exporter is synchronous; a thread calls it. Imported only if OTEL_TRACES_EXPORTER names one, or for
+OTLP over gRPC.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from kubeloop.tracing.metrics_interface import DropReason, TraceMetrics
 from kubeloop.tracing.spans.trace import Span, Trace
 from kubeloop.tracing.spans.traceparent import parse_traceparent
 
+GRPC_EXPORTER: Final = "otlp_proto_grpc"
+"""Entry point of the package opentelemetry-exporter-otlp-proto-grpc."""
 ENTRY_POINTS: Final = "opentelemetry_traces_exporter"
 QUEUE_SPANS: Final = 50_000  # some 50 MB: the spans are not encoded
 BATCH_SPANS: Final = 512  # the SDK's default, which exporters are made for
@@ -32,6 +35,11 @@ def new_span_exporter(name: str) -> SpanExporter:
     """Create the installed span exporter with this name, in any case. Raises UserError."""
     installed = {entry.name.lower(): entry for entry in entry_points(group=ENTRY_POINTS)}
     entry = installed.get(name.lower())
+    if entry is None and name == GRPC_EXPORTER:
+        raise UserError(
+            "OTEL_EXPORTER_OTLP_PROTOCOL: grpc needs the exporter of another package, which is not installed",
+            hint="pip install opentelemetry-exporter-otlp-proto-grpc, or http/protobuf and port 4318",
+        )
     if entry is None:
         raise UserError(
             f"OTEL_TRACES_EXPORTER: no exporter '{name}' is installed",

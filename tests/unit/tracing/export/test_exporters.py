@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,6 +43,44 @@ def test_environment_selects_exporters(environ, kinds):
 def test_unusable_names_are_user_errors(names):
     with pytest.raises(UserError, match="OTEL_TRACES_EXPORTER"):
         configured_exporters({**ENDPOINT, "OTEL_TRACES_EXPORTER": names}, TraceMetrics())
+
+
+def test_grpc_without_its_package_is_an_error_that_names_it(monkeypatch):
+    monkeypatch.setattr("kubeloop.tracing.export.sdk_exporter.entry_points", lambda group: ())
+    with pytest.raises(UserError, match="grpc needs the exporter of another package") as raised:
+        configured_exporters({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, TraceMetrics())
+    assert "pip install opentelemetry-exporter-otlp-proto-grpc" in raised.value.hint
+
+
+def test_otlp_over_grpc_delivers_spans(monkeypatch):
+    grpc = pytest.importorskip("grpc", reason="opentelemetry-exporter-otlp-proto-grpc is not installed")
+    service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    requests = []
+
+    def export(request, context):
+        requests.append(request)
+        return service.ExportTraceServiceResponse()
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        export, service.ExportTraceServiceRequest.FromString, service.ExportTraceServiceResponse.SerializeToString
+    )
+    name = "opentelemetry.proto.collector.trace.v1.TraceService"
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {"Export": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+        for variable, value in environ.items():
+            monkeypatch.setenv(variable, value)
+        exporters = configured_exporters(environ, TraceMetrics())
+        exporters.export(TRACE, "key")
+        exporters.shut_down(TIMEOUT_SECONDS)
+    finally:
+        server.stop(None)
+    assert exporters.delivered() == ["key"]
+    (request,) = requests
+    assert request.resource_spans[0].scope_spans[0].spans[0].name == "pod"
 
 
 def test_installed_exporter_and_otlp_get_every_trace(tmp_path, monkeypatch):
