@@ -285,6 +285,10 @@ class RealApiServer:
         _kill(self.apiserver)
         self.apiserver = None
 
+    def pids(self) -> list[int]:
+        """Return the processes of kube-apiserver and etcd."""
+        return [process.pid for process in (self.apiserver, self.etcd) if process is not None]
+
     def start_component(self, name: str, *flags: str, kubeconfig: Path | None = None) -> subprocess.Popen[bytes]:
         """Start kube-controller-manager or kube-scheduler for this server. It is stopped with the server."""
         defaults = [

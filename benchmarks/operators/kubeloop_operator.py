@@ -1,0 +1,88 @@
+"""Sites, written for kubeloop: a ConfigMap and a Deployment for each Site, and its status.
+
+kubeloop run --controllers kubeloop_operator:Sites
+"""
+
+import os
+from typing import Any
+
+from kubeloop.controllers.api import (
+    Condition,
+    Controller,
+    ControllerHandle,
+    For,
+    Object,
+    Owns,
+    ReconcileOptions,
+    Request,
+    Result,
+    Struct,
+    new_resource,
+)
+from kubeloop.controllers.api.resources import CONFIG_MAPS, DEPLOYMENTS
+
+
+class SiteSpec(Struct):
+    image: str = ""
+    replicas: int = 0
+    text: str = ""
+
+
+class SiteStatus(Struct):
+    ready_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Site(Object):
+    spec: SiteSpec = SiteSpec()
+    status: SiteStatus = SiteStatus()
+
+
+SITES = new_resource(Site, "bench.example.com/v1")
+
+
+class Sites(Controller):
+    name = "sites"
+    watches = (For(SITES), Owns(CONFIG_MAPS), Owns(DEPLOYMENTS))
+    options = ReconcileOptions(max_concurrent_reconciles=10)
+
+    def __init__(self, handle: ControllerHandle) -> None:
+        super().__init__(handle)
+        self.count = open(os.environ["RECONCILES"], "ab", buffering=0)  # noqa: SIM115 - until the process ends
+
+    async def reconcile(self, request: Request) -> Result:
+        self.count.write(b".")
+        site = self.cache.get(SITES, request)
+        if site is None or site.metadata.deletion_timestamp is not None:
+            return None
+        await self.apply_set(site, [config_map_of(site), deployment_of(site)])
+        deployment = self.cache.get(DEPLOYMENTS, request)
+        ready = (deployment.status.ready_replicas or 0) if deployment is not None else 0
+        is_ready = ready >= site.spec.replicas
+        reason = "MinimumReplicasAvailable" if is_ready else "ReplicasMissing"
+        await self.set_condition(site, "Ready", is_ready, reason, readyReplicas=ready)
+        return None
+
+
+def config_map_of(site: Site) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": site.metadata.name},
+        "data": {"index.html": site.spec.text},
+    }
+
+
+def deployment_of(site: Site) -> dict[str, Any]:
+    labels = {"site": site.metadata.name}
+    container = {"name": "web", "image": site.spec.image}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": site.metadata.name},
+        "spec": {
+            "replicas": site.spec.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
