@@ -35,7 +35,7 @@ from kubeloop.kube.client.api_client import (
     WatchEvents,
     unreadable_object,
 )
-from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, TooManyRequests, from_status
+from kubeloop.kube.errors import ApiError, Gone, NotFound, ServerUnreachable, TooManyRequests, from_status
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import Resource
 
@@ -59,6 +59,9 @@ MAX_VERSION_AGE_NS = 120_000_000_000
 RENEWAL_WATCH_SECONDS = 5  # timeoutSeconds of a watch that shows whether a quiet resource has changed
 MAX_REFUSED_WATCHES = 10  # refused attempts in a row to resume a watch, before a list
 SHORT_STREAM_SECONDS = 1.0  # a shorter stream without a new resourceVersion is resumed only after a delay
+NOT_SERVED_SECONDS = (
+    2.0  # between lists of a resource that is not served (404); multiplied by a random factor of 1 to 2
+)
 MAX_BROKEN_WATCH_LISTS = 3  # broken WatchList streams in a row, before a list
 
 # Answers of servers without WatchList, and to users that may not use it. The list that follows shows the actual error.
@@ -174,8 +177,9 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """List and watch until cancelled."""
+        not_served = False
         while True:
-            wait_seconds = 0.0
+            wait_seconds, was_not_served, not_served = 0.0, not_served, False
             try:
                 if self._use_watch_list and self._broken_watch_lists < MAX_BROKEN_WATCH_LISTS:
                     await self._watch_list()
@@ -186,6 +190,11 @@ class Reflector(Generic[T]):
                 log.info("listing again", extra={**self._log_fields(), "reason": str(reason)})
                 if self._same_history and self._is_version_old():
                     continue  # not a loop: the list renews the version
+            except NotFound as error:  # its definition may be created at any time: a backoff would miss it for long
+                level, not_served = logging.DEBUG if was_not_served else logging.WARNING, True
+                log.log(level, "cannot list", extra={**self._log_fields(), "error": str(error), "code": error.code})
+                await asyncio.sleep(NOT_SERVED_SECONDS * (1 + self._rng.random()))
+                continue
             except ApiError as error:
                 wait_seconds = float(error.retry_after_seconds)
                 log.warning("cannot list", extra={**self._log_fields(), "error": str(error), "code": error.code})

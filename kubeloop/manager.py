@@ -32,11 +32,12 @@ from kubeloop.process.control_plane.control_plane import (
 from kubeloop.process.control_plane.controller_selection import select_controllers
 from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
+from kubeloop.process.logs import TraceFilter
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.process.metrics.process_metrics import new_registry
 
-__all__ = ["ElectionSettings", "LeaseLost", "Manager"]
+__all__ = ["ElectionSettings", "LeaseLost", "Manager", "TraceFilter"]
 
 
 class Manager:
@@ -67,7 +68,7 @@ class Manager:
         transport: a connection to use instead. election: the controllers run while this replica is the leader; without
         it always. endpoint: address and port (0 for a free one). clock, rng: those of a test. Raises UserError.
         """
-        selection = select_controllers(controllers)
+        selection = select_controllers(controllers, "controllers")
         self._settings = Settings(controllers=selection.built_in, custom_controllers=selection.custom)
         if election is not None:
             self._settings = settings_within_lease(self._settings, election)

@@ -111,6 +111,7 @@ class ControllerRunner(EventDrivenController):
         self._seconds = context.seconds
         self._metrics = _Metrics(context, declared)
         self._for = reconciled_resource(declared)
+        self._kind = self._for.kind.lower() if self._for is not None else ""
         self._resync_seconds = options.resync_seconds
         self._versions: dict[str, Callable[[], str]] = {}  # of the caches, by the text of an informer
         self._consistency = ConsistencyStore(self._versions)
@@ -177,7 +178,7 @@ class ControllerRunner(EventDrivenController):
         started_at, outcome = self._seconds(), "error"
         self._metrics.started()
         try:
-            with self._traces.reconcile(self.name, key, reason) as reconcile:
+            with self._traces.reconcile(self.name, key, reason, self._kind) as reconcile:
                 if obj is not None:
                     reconcile.link(metadata_of(obj).annotations.get(TRACEPARENT_ANNOTATION, ""))
                 result = await self.controller.reconcile(request)

@@ -58,7 +58,7 @@ from kubeloop.process.control_plane.controller_table import (
 from kubeloop.process.control_plane.running_components import check_running_components
 from kubeloop.process.control_plane.signing_authorities import signing_authority
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
-from kubeloop.process.logs import configure_logging
+from kubeloop.process.logs import configure_logging, configure_packages
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.process.metrics.process_metrics import new_registry
@@ -92,9 +92,9 @@ def run(
     if run_options.write_config_to is not None:
         write_scheduler_configuration(scheduler, run_options.write_config_to)
         return 0
-    settings = control_plane_settings(
-        process, select_controllers(server.controllers), scheduler, gates, controller_options=controllers
-    )
+    selection = select_controllers(server.controllers)
+    configure_packages(selection.packages, process.verbosity)
+    settings = control_plane_settings(process, selection, scheduler, gates, controller_options=controllers)
     settings = _with_keys(settings)
     if settings.controllers & {ROOT_CA_PUBLISHER, SERVICE_ACCOUNT_TOKEN}:
         settings = structs.replace(settings, root_ca=_root_ca(settings.controller_options["root_ca_file"], server))

@@ -1,6 +1,7 @@
 """Log records on stderr, one line each: text, or JSON with `--log-format json`.
 
-Records that are logged during work on a pod or a reconcile carry its trace and span, in both formats.
+Records that kubeloop, or an author's controller, logs during work on a pod or a reconcile carry its trace and span, in
+both formats.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
@@ -15,18 +17,48 @@ from kubeloop.kube.client.current_span import log_traceparent
 from kubeloop.tracing.spans.traceparent import parse_traceparent
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceparent"}
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class TraceFilter(logging.Filter):
+    """Adds `trace_id` and `span_id` to the records that a reconcile logs, for a handler: OpenTelemetry's names.
+
+    packages: loggers, with their children, whose records get them, besides kubeloop's. A reconcile that logs such a
+    record is exported, even if it changes nothing.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        super().__init__()
+        self.packages = {"kubeloop", *packages}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True. Runs in the task that logs, unlike formatters."""
+        if record.name.partition(".")[0] in self.packages and not hasattr(record, "trace_id"):
+            context = parse_traceparent(log_traceparent())
+            if context is not None:
+                record.trace_id, record.span_id = context.trace_id, context.span_id
+        return True
+
+
+_traces: Final = TraceFilter()  # of the handler of this process
 
 
 def configure_logging(verbosity: str, log_format: Literal["text", "json"] = "text") -> None:
     """Log kubeloop's records at `verbosity` ("error" to "debug") and above; other libraries' at warning and above."""
     handler = StderrHandler()
-    handler.addFilter(_add_trace)
+    handler.addFilter(_traces)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines(_TEXT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("kubeloop").setLevel(verbosity.upper())
     # a dump that was requested with a signal is logged at any verbosity
     logging.getLogger("kubeloop.process.control_plane.scheduler_dump").setLevel(logging.INFO)
+
+
+def configure_packages(packages: Iterable[str], verbosity: str) -> None:
+    """Log the records of these packages, which contain controllers, like kubeloop's own."""
+    for package in packages:
+        logging.getLogger(package).setLevel(verbosity.upper())
+        _traces.packages.add(package)
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
@@ -71,17 +103,6 @@ class JsonLines(logging.Formatter):
         return json.dumps(document, default=str)
 
 
-def _add_trace(record: logging.LogRecord) -> bool:
-    """Store the current trace in the record. Runs in the task that logs, unlike formatters."""
-    if not hasattr(record, "traceparent"):
-        record.traceparent = log_traceparent() if record.name.startswith("kubeloop") else ""
-    return True
-
-
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields of extra=, and the trace."""
-    fields = {name: value for name, value in vars(record).items() if name not in _OWN}
-    context = parse_traceparent(getattr(record, "traceparent", ""))
-    if context is not None:
-        fields["trace_id"], fields["span_id"] = context.trace_id, context.span_id
-    return fields
+    return {name: value for name, value in vars(record).items() if name not in _OWN}

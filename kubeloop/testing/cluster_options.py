@@ -151,7 +151,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         gates = self.parsed_feature_gates()
         text = self.scheduler_config
         scheduler = load_configuration(text, gates, POLICY_KIND) if text else default_configuration(gates)
-        selection = select_controllers(self.controllers)
+        selection = select_controllers(self.controllers, "controllers")
         return Settings(
             controllers=selection.built_in,
             custom_controllers=selection.custom,

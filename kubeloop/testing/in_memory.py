@@ -90,7 +90,7 @@ async def memory_cluster(*, clock: Clock | None = None, **requested: Unpack[Opti
     raises out of the context, in an ExceptionGroup. Raises UserError for invalid options.
     """
     clock = clock or SystemClock()
-    selection = select_controllers(requested.pop("controllers", "*"))
+    selection = select_controllers(requested.pop("controllers", "*"), "controllers")
     options = cluster_options(requested)
     rng = random.Random(options.seed or 0)
     settings = msgspec.structs.replace(

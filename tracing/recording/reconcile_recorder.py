@@ -42,11 +42,12 @@ class Reconcile:
         "controller",
         "handled_cause",
         "key",
+        "kind",
         "reason",
     )
 
-    def __init__(self, owner: ReconcileRecorder, controller: str, key: str, reason: str) -> None:
-        self.controller, self.key, self.reason = controller, key, reason
+    def __init__(self, owner: ReconcileRecorder, controller: str, key: str, reason: str, kind: str) -> None:
+        self.controller, self.key, self.reason, self.kind = controller, key, reason, kind
         self._owner = owner
         self._start_ns = owner.now_ns()
         self._context: TraceContext | None = None  # created on demand: most reconciles change nothing
@@ -167,6 +168,7 @@ class Reconcile:
             self._children,
             self._links,
             error,
+            self.kind,
         )
 
 
@@ -197,9 +199,10 @@ class ReconcileRecorder:
     def now_ns(self) -> int:
         return self._clock.time_ns()
 
-    def reconcile(self, controller: str, key: str, reason: str = "") -> Reconcile:
-        """`controller`: reconciled kind in lower case ("deployment"). `reason`: event that triggered the reconcile."""
-        reconcile = Reconcile(self, controller, key, reason)
+    def reconcile(self, controller: str, key: str, reason: str = "", kind: str = "") -> Reconcile:
+        """`controller`: its name, mostly the reconciled kind in lower case ("deployment"). `reason`: event that
+        triggered the reconcile. `kind`: reconciled kind in lower case, if the name is another one."""
+        reconcile = Reconcile(self, controller, key, reason, kind)
         if self._causes:
             reconcile._cause = self._causes.pop((controller, key), "")
         current_span.set(reconcile)

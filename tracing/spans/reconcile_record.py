@@ -26,6 +26,7 @@ class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
     actions    descriptions of the actions, at most MAX_ACTIONS of action_count
     children   (action, start, end, error) of each action with a duration
     links      (traceparent, relation)
+    kind       kind of the reconciled object in lower case, "" if the controller is named after it
     """
 
     context: TraceContext
@@ -39,6 +40,7 @@ class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
     children: list[tuple[str, int, int, str | None]]
     links: list[tuple[str, str]]
     error: str | None
+    kind: str = ""
 
     @property
     def trace_id(self) -> str:
@@ -54,7 +56,9 @@ class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
         attributes: Attributes = {"kubeloop.controller": self.controller, "kubeloop.key": self.key}
         if namespace:
             attributes["k8s.namespace.name"] = namespace
-        if self.controller in _NAME_ATTRIBUTES:
+        if self.kind:
+            attributes[f"k8s.{self.kind}.name"] = name
+        elif self.controller in _NAME_ATTRIBUTES:
             attributes[_NAME_ATTRIBUTES[self.controller]] = name
         if self.reason:
             attributes["kubeloop.reason"] = self.reason

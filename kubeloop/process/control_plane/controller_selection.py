@@ -24,9 +24,22 @@ class ControllerSelection(msgspec.Struct, frozen=True):
     built_in: frozenset[str]
     custom: tuple[ControllerFactory, ...] = ()
 
+    @property
+    def packages(self) -> set[str]:
+        """Top-level packages of the custom controllers."""
+        if not self.custom:
+            return set()
+        from kubeloop.controllers.api.runner import controller_class
 
-def select_controllers(entries: str | Iterable[str | ControllerFactory]) -> ControllerSelection:
+        return {controller_class(factory).__module__.partition(".")[0] for factory in self.custom}
+
+
+def select_controllers(
+    entries: str | Iterable[str | ControllerFactory], option: str = "--controllers"
+) -> ControllerSelection:
     """Return the controllers that the value of --controllers, or a sequence of its entries and of classes, selects.
+
+    option: what the entries are values of, for errors.
 
     Entries are names of either form in the table, "*" for all built-in ones, "-name" to exclude one, "module:Class",
     and names of entry points. Raises UserError.
@@ -48,20 +61,20 @@ def select_controllers(entries: str | Iterable[str | ControllerFactory]) -> Cont
             (disabled if text.startswith("-") else enabled).add(name)
         elif text.startswith("-") or "*" in text:
             raise UserError(
-                f"--controllers: no controller named '{name}'",
+                f"{option}: no controller named '{name}'",
                 hint=f"there are {', '.join(CONTROLLERS)}, and '*' for all",
             )
         elif text:
-            custom.append(_load(text))
+            custom.append(_load(text, option))
     if not (enabled - disabled or custom):
         raise UserError(
-            "--controllers: no controller is left to run",
-            hint="for example --controllers deployment,replicaset,scheduler",
+            f"{option}: no controller is left to run",
+            hint="for example deployment,replicaset,scheduler",
         )
     return ControllerSelection(frozenset(enabled - disabled), tuple(custom))
 
 
-def _load(name: str) -> ControllerFactory:
+def _load(name: str, option: str) -> ControllerFactory:
     """Return an author's controller. Its module may be in the working directory. Raises UserError."""
     from kubeloop.kube.class_loading import load_object
 
@@ -71,7 +84,7 @@ def _load(name: str) -> ControllerFactory:
     try:
         return _checked(load_object(name, ENTRY_POINT_GROUP, "controller", CONTROLLERS))
     except UserError as error:
-        raise UserError(f"--controllers: {error}", hint=error.hint) from None
+        raise UserError(f"{option}: {error}", hint=error.hint) from None
 
 
 def _checked(factory: ControllerFactory) -> ControllerFactory:

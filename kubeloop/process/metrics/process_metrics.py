@@ -1,7 +1,8 @@
-"""process_* metrics and kubeloop_build_info."""
+"""process_* metrics, kubeloop_build_info, and the resource of the process for OpenTelemetry."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def new_registry() -> MetricsRegistry:
-    """Return a registry with process_* and kubeloop_build_info."""
+    """Return a registry with process_*, target_info and kubeloop_build_info."""
     registry = MetricsRegistry()
     registry.register(_ProcessMetrics())
+    registry.register(_TargetInfo())
     build = PrometheusGauge("kubeloop_build_info", "Version of kubeloop.", ["version", "kubernetes"], registry=registry)
     build.labels(__version__, KUBERNETES_VERSION).set(1)
     return registry
@@ -28,3 +30,24 @@ class _ProcessMetrics:
         from prometheus_client import ProcessCollector
 
         return ProcessCollector(registry=None).collect()
+
+
+class _TargetInfo:
+    """target_info: attributes of the OpenTelemetry resource (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), as labels.
+
+    A collector adds them to all metrics of the process. Source: OpenTelemetry's "Prometheus and OpenMetrics
+    Compatibility".
+    """
+
+    def __init__(self) -> None:
+        self._labels: dict[str, str] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        from prometheus_client.metrics_core import InfoMetricFamily
+
+        if not self._labels:
+            from kubeloop.tracing.export.resource import resource_attributes
+
+            attributes = resource_attributes()
+            self._labels = {re.sub(r"\W", "_", name, flags=re.ASCII): str(value) for name, value in attributes.items()}
+        yield InfoMetricFamily("target", "Target metadata", value=self._labels)

@@ -309,7 +309,7 @@ class _Simulation(FaultRun):
         nodes: int,
     ) -> None:
         rng = random.Random(f"check/{seed}")
-        selection = select_controllers(controllers)
+        selection = select_controllers(controllers, "controllers")
         settings = Settings(
             controllers=selection.built_in,
             custom_controllers=selection.custom,

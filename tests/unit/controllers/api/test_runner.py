@@ -260,14 +260,16 @@ class Optional(Widgets):
     watches = (For(WIDGETS), Owns(SITES, optional=True))
 
 
-async def test_optional_watch_begins_when_the_resource_is_defined(fake_apiserver, start):
+async def test_optional_watch_begins_within_seconds_of_a_late_definition(fake_apiserver, start, caplog):
     widget = fake_apiserver.add(WIDGETS, "a")
     controller = await started(fake_apiserver, start, Optional)
+    await asyncio.sleep(300)
     assert controller.taken() == [A]
+    assert [record.levelname for record in caplog.records if record.getMessage() == "cannot list"] == ["WARNING"]
     fake_apiserver.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
     manifest = {"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "s", "namespace": "ns"}}
     fake_apiserver.api.create(SITES.path("ns"), set_controller_reference(widget, manifest))
-    await asyncio.sleep(60)
+    await asyncio.sleep(5)
     assert controller.taken() == [A]
     assert len(controller.cache.owned_by(SITES, widget)) == 1
 

@@ -57,6 +57,8 @@ def test_pod_has_a_trace_with_its_owner_and_the_reconcile():
     pod, *_ = trace["spans"]
     assert (pod["attributes"]["kubeloop.owner.kind"], pod["attributes"]["kubeloop.owner.name"]) == ("Site", "blog")
     [reconcile] = [record for record in reconciles if record.controller == "site-pods"]
+    span = reconcile.trace().spans[0]
+    assert (span.attributes["k8s.namespace.name"], span.attributes["k8s.site.name"]) == ("default", "blog")
     assert [link["traceId"] for link in pod["links"]] == [reconcile.trace_id]
     assert [relation for _, relation in reconcile.links] == ["cause", "pod"]
     assert reconcile.links[0][0] == REQUEST

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from kubeloop.kube.clock import SystemClock
-from kubeloop.process.logs import configure_logging
+from kubeloop.process.logs import TraceFilter, configure_logging, configure_packages
 from kubeloop.tracing.provider import Tracing
 
 
@@ -97,6 +97,31 @@ def test_records_of_other_libraries_have_no_trace(logged):
     reconcile.finish(changed=False)
     assert "trace_id" not in json.loads(written.getvalue())
     assert tracing.recent.reconciles() == []
+
+
+def test_records_of_an_authors_package_have_level_and_trace(logged, monkeypatch):
+    _, written = logged("json")
+    monkeypatch.setattr(logging.getLogger("my_operator"), "level", logging.NOTSET)
+    monkeypatch.setattr("kubeloop.process.logs._traces.packages", {"kubeloop"})
+    configure_packages({"my_operator"}, "info")
+    reconcile = traced()
+    logging.getLogger("my_operator.dns").info("record set")
+    logging.getLogger("my_operator.dns").debug("too much")
+    reconcile.finish(changed=True)
+    [record] = map(json.loads, written.getvalue().splitlines())
+    _, trace_id, span_id, _ = reconcile.traceparent.split("-")
+    assert (record["message"], record["trace_id"], record["span_id"]) == ("record set", trace_id, span_id)
+
+
+def test_filter_adds_traces_to_the_handlers_of_a_program():
+    record = logging.makeLogRecord({"name": "my_operator.dns", "msg": "record set"})
+    other = logging.makeLogRecord({"name": "other", "msg": "x"})
+    reconcile = traced()
+    assert TraceFilter("my_operator").filter(record)
+    assert TraceFilter("my_operator").filter(other)
+    reconcile.finish(changed=True)
+    assert reconcile.traceparent.split("-")[1:3] == [record.trace_id, record.span_id]
+    assert not hasattr(other, "trace_id")
 
 
 def test_records_follow_a_replaced_stderr(logged, monkeypatch):

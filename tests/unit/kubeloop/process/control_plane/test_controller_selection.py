@@ -45,7 +45,14 @@ def test_names_select_controllers(text, controllers):
 def test_invalid_selection_is_rejected(text, problem):
     with pytest.raises(UserError) as wrong:
         select_controllers(text)
-    assert problem in str(wrong.value)
+    assert f"--controllers: {problem}" in str(wrong.value)
+
+
+def test_errors_name_the_option_of_the_caller():
+    for text in ("deploy", "", "no_such_module:Sites"):
+        with pytest.raises(UserError, match=r"^controllers: ") as wrong:
+            select_controllers(text, "controllers")
+        assert "--controllers" not in f"{wrong.value} {wrong.value.hint}"
 
 
 OPERATOR = """

@@ -55,6 +55,30 @@ async def test_request_metrics_have_client_go_names():
         assert line in page
 
 
+async def test_request_metrics_have_the_names_of_opentelemetry():
+    registry = CollectorRegistry()
+    seconds = itertools.count(0, 80_000_000)
+    transport = MeasuredTransport(StubTransport(), registry, lambda: next(seconds))
+    await transport.send(HttpRequest("GET", "/api", headers={}))
+    with pytest.raises(TransportError):
+        await transport.send(HttpRequest("POST", "/api", headers={}))
+    async with transport.stream(HttpRequest("GET", "/api?watch=1", headers={})):
+        pass
+    name, page = "http_client_request_duration_seconds", text(registry)
+    server = 'server_address="10.0.0.1",server_port="6443"'
+    refused = f'{{error_type="404",http_request_method="GET",http_response_status_code="404",{server}}}'
+    lost = f'{{error_type="_OTHER",http_request_method="POST",http_response_status_code="",{server}}}'
+    streamed = f'{{error_type="",http_request_method="GET",http_response_status_code="200",{server}}}'
+    for labels in (refused, lost, streamed):
+        assert f"{name}_count{labels} 1.0" in page
+        assert f"{name}_sum{labels} 0.08" in page
+    buckets = [line for line in page.splitlines() if line.startswith(f"{name}_bucket") and 'error_type="404"' in line]
+    counts = {line.split('le="')[1].split('"')[0]: line.rpartition(" ")[2] for line in buckets}
+    assert (len(counts), counts["0.075"], counts["0.1"], counts["+Inf"]) == (15, "0.0", "1.0", "1.0")
+    assert 'rest_client_request_duration_seconds_bucket{host="10.0.0.1:6443",le="0.1",verb="GET"} 2.0' in page
+    assert 'rest_client_request_duration_seconds_bucket{host="10.0.0.1:6443",le="0.025",verb="GET"} 0.0' in page
+
+
 async def test_watch_error_is_counted_and_raised():
     class Breaking(StubTransport):
         @asynccontextmanager
