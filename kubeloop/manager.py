@@ -13,7 +13,7 @@ import contextlib
 import importlib
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -57,6 +57,7 @@ class Manager:
         kubeconfig: str | None = None,
         context: str | None = None,
         transport: Transport | None = None,
+        clusters: Mapping[str, Transport] | None = None,
         election: ElectionSettings | None = None,
         endpoint: tuple[str, int] | None = None,
         clock: Clock | None = None,
@@ -65,14 +66,17 @@ class Manager:
         """controllers: classes, "module:Class" and names of built-in ones, as for `kubeloop run --controllers`.
 
         kubeconfig, context: of the API server; by default $KUBECONFIG, ~/.kube/config, or the pod's service account.
-        transport: a connection to use instead. election: the controllers run while this replica is the leader; without
-        it always. endpoint: address and port (0 for a free one). clock, rng: those of a test. Raises UserError.
+        transport: a connection to use instead. clusters: connections to other clusters, by the names in `Watches`; a
+        name that is not among them is a context of the kubeconfig. election: the controllers run while this replica is
+        the leader; without it always. endpoint: address and port (0 for a free one). clock, rng: those of a test.
+        Raises UserError.
         """
         selection = select_controllers(controllers, "controllers")
         self._settings = Settings(controllers=selection.built_in, custom_controllers=selection.custom)
         if election is not None:
             self._settings = settings_within_lease(self._settings, election)
         self._kubeconfig, self._context, self._transport = kubeconfig, context, transport
+        self._clusters = clusters or {}
         self._election, self._endpoint = election, endpoint
         self._clock, self._rng = clock or SystemClock(), rng or random.Random()
         self._running: contextlib.AbstractAsyncContextManager[None] | None = None
@@ -112,7 +116,9 @@ class Manager:
             self.client = Client(client, field_manager="kubeloop")
             listener = stack.enter_context(open_listener(*self._endpoint)) if self._endpoint is not None else None
             await asyncio.to_thread(import_components, self._settings.controllers)
-            self._plane = ControlPlane(client, self._settings, clock=clock, rng=rng, registry=registry)
+            self._plane = ControlPlane(
+                client, self._settings, clock=clock, rng=rng, registry=registry, connect=self._connect
+            )
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self._run_plane(client), name="manager")]
@@ -125,6 +131,12 @@ class Manager:
                         task.cancel()
             except* LeaseLost as lost:
                 raise _first_error(lost) from None
+
+    async def _connect(self, kubeconfig: str | None, context: str | None) -> Transport:
+        """Return a connection to another cluster."""
+        if kubeconfig is None and context is not None and context in self._clusters:
+            return self._clusters[context]
+        return await connect(kubeconfig or self._kubeconfig, context)
 
     async def _run_plane(self, client: api_client.ApiClient) -> None:
         elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] = _lead_always

@@ -21,6 +21,7 @@ from kubeloop.controllers.api.client import Client, NoKindMatch, PartialStruct
 from kubeloop.controllers.api.conditions import find_condition, is_condition_true, set_condition
 from kubeloop.controllers.api.controller import (
     BACKOFF,
+    Cluster,
     Controller,
     ControllerFactory,
     ControllerHandle,
@@ -87,6 +88,7 @@ __all__ = [
     "BadRequest",
     "Cache",
     "Client",
+    "Cluster",
     "Condition",
     "Conflict",
     "Controller",

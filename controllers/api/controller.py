@@ -75,6 +75,14 @@ class ReconcileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
+class Cluster:
+    """Another cluster whose resources the controller watches, with its cache and client. Source: cluster.Cluster."""
+
+    cache: Cache
+    client: Client
+
+
+@dataclass(frozen=True)
 class ControllerHandle:
     """The caches and clients of one controller; kubeloop creates it for each controller of a process.
 
@@ -90,6 +98,7 @@ class ControllerHandle:
     log: logging.LoggerAdapter[logging.Logger]
     metrics: MetricFamilies
     add_watch: Callable[[Watch[Any]], Awaitable[None]]
+    cluster: Callable[[str], Cluster]
     connect: Callable[[str | None, str | None], Awaitable[Client]]
 
 
@@ -131,14 +140,19 @@ class Controller:
     # --- helpers -----------------------------------------------------------------------------------------------------
 
     async def watch(self, watch: Watch[Any]) -> None:
-        """Watch a further resource from now on, and wait until the cache has its objects. Does nothing if it is watched
-        already. Raises NoKindMatch if the API server does not serve it."""
+        """Watch a further resource from now on, and wait until the cache has its objects. Does nothing if there is an
+        equal watch; its functions must be the same ones in each call. Raises NoKindMatch if the API server does not
+        serve it."""
         await self.handle.add_watch(watch)
+
+    def cluster(self, name: str) -> Cluster:
+        """Return another cluster, by the name in the watches of its resources. Raises NotWatched if no watch has it."""
+        return self.handle.cluster(name)
 
     async def connect(self, *, kubeconfig: str | None = None, context: str | None = None) -> Client:
         """Return a client of another cluster, by default that of the kubeconfig's current context.
 
-        One connection per kubeconfig and context, which ends with the controller. Raises UserError.
+        One connection per kubeconfig and context, which ends with the process. Raises UserError.
         """
         return await self.handle.connect(kubeconfig, context)
 

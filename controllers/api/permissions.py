@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.controllers.api.watches import For, Owns, Watch
+from kubeloop.controllers.api.watches import For, Owns, Watch, Watches
 from kubeloop.kube.objects.resources import EVENTS, Resource
 
 _READ = ("get", "list", "watch")
@@ -26,12 +26,14 @@ class AccessRule:
 def rules_for(watches: Iterable[Watch[Any]], permissions: Iterable[AccessRule]) -> list[dict[str, Any]]:
     """Return the rules of a ClusterRole, or of a Role, in the order of group, resources and verbs.
 
-    `For` may be read and patched, with its status and finalizers; `Owns` read and written; all watches read. Events are
-    written always.
+    Those in its own cluster: `For` may be read and patched, with its status and finalizers; `Owns` read and written;
+    all watches read. Events are written always.
     """
     verbs: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     verbs[EVENTS.group, EVENTS.plural] = {"create", "patch"}
     for watch in watches:
+        if isinstance(watch, Watches) and watch.cluster:
+            continue
         group, plural = watch.resource.group, watch.resource.plural
         verbs[group, plural].update(_READ)
         if isinstance(watch, For):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import logging
-import random
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from kubeloop.controllers.api.cache import Cache
+from kubeloop.controllers.api.cache import Cache, NotWatched
 from kubeloop.controllers.api.client import Client, NoKindMatch
 from kubeloop.controllers.api.controller import (
     BACKOFF,
+    Cluster,
     Controller,
     ControllerFactory,
     ControllerHandle,
@@ -33,9 +33,9 @@ from kubeloop.controllers.runtime.queue.rate_limiter import (
 )
 from kubeloop.controllers.runtime.resources.served_resources import ServedResources
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
+from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration
-from kubeloop.kube.auth.credentials import connect
-from kubeloop.kube.client import api_client
+from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.user_error import UserError
@@ -115,60 +115,94 @@ class ControllerRunner(EventDrivenController):
         self._resync_seconds = options.resync_seconds
         self._versions: dict[str, Callable[[], str]] = {}  # of the caches, by the text of an informer
         self._consistency = ConsistencyStore(self._versions)
-        self._uncertain: dict[str, set[Resource[Any]]] = {}  # by key: resources of writes without response
         self._added: list[Watch[Any]] = []
-        self._rng = random.Random(declared.name)
-        self._clients: dict[tuple[str | None, str | None], Client] = {}  # of other clusters
-        self._served = ServedResources(context.client)
+        self._namespaces = options.namespaces
+        self._field_manager = declared.field_manager or declared.name
         self._resources = [watch.resource for watch in declared.watches]
-        self._cache = Cache(declared.name, context.informers, options.namespaces)
-        client = Client(
-            context.client,
-            field_manager=declared.field_manager or declared.name,
-            resources=self._resources,
-            observer=self,
-            pods=PodControl(context),
-        )
+        self._other_clusters = context.clusters
+        self._watched_clusters: dict[str, _WatchedCluster] = {}
+        self._clients: dict[InformerFactory, Client] = {}  # of connect()
+        self._own = own = self._watched_cluster(context.informers, PodControl(context))
+        self._cache = own.cache
         self.controller = factory(
             ControllerHandle(
-                cache=self._cache,
-                client=client,
+                cache=own.cache,
+                client=own.client,
                 recorder=Recorder(context.events),
                 clock=context.clock,
                 log=ControllerLog(logging.getLogger(f"kubeloop.controller.{declared.name}"), {"controller": self.name}),
                 metrics=context.metrics,
                 add_watch=self._add_served_watch,
+                cluster=self._cluster,
                 connect=self._connect,
             )
         )
-        self._registrations = [
-            registration for watch in declared.watches for registration in self._add_watch(watch) if not watch.optional
-        ]
+        self._registrations: list[HandlerRegistration[Any]] = []
+        self._watches_of_others = []
+        for watch in declared.watches:
+            if isinstance(watch, Watches) and watch.cluster:
+                self._watches_of_others.append(watch)
+            else:
+                self._add_declared_watch(watch, own)
 
     async def run(self) -> None:
         """Reconcile until cancelled, once the handlers have received all objects of the first lists."""
-        try:
-            await super().run()
-        finally:
-            for client in self._clients.values():
-                await client.raw.close()
+        for watch in self._watches_of_others:
+            self._add_declared_watch(watch, await self._connected(watch.cluster))
+        await super().run()
+
+    def _add_declared_watch(self, watch: Watch[Any], cluster: _WatchedCluster) -> None:
+        registrations = self._add_watch(watch, cluster)
+        if not watch.optional:
+            self._registrations += registrations
+
+    # --- clusters ----------------------------------------------------------------------------------------------------
+
+    def _watched_cluster(self, informers: InformerFactory, pods: PodControl | None = None) -> _WatchedCluster:
+        cache = Cache(self.name, informers, self._namespaces)
+        writes = _OwnWrites(cache, informers.client, self._consistency)
+        client = Client(
+            informers.client,
+            field_manager=self._field_manager,
+            resources=self._resources,
+            observer=writes,
+            pods=pods,
+        )
+        return _WatchedCluster(cache, client, writes, ServedResources(informers.client))
+
+    async def _connected(self, name: str) -> _WatchedCluster:
+        """Return another cluster. Raises UserError if there is no connection to it."""
+        informers = await self._informers_of(None, name)
+        if name not in self._watched_clusters:
+            self._watched_clusters[name] = self._watched_cluster(informers)
+        return self._watched_clusters[name]
+
+    async def _informers_of(self, kubeconfig: str | None, context: str | None) -> InformerFactory:
+        if self._other_clusters is None:
+            raise UserError(f"{self.name}: this process connects to no other cluster", hint="run it with a Manager")
+        return await self._other_clusters.informers(context, kubeconfig)
+
+    def _cluster(self, name: str) -> Cluster:
+        watched = self._watched_clusters.get(name)
+        if watched is None:
+            raise NotWatched(
+                f"no resource of the cluster {name} is in the cache: add Watches(..., cluster='{name}') to the watches "
+                "of the controller"
+            )
+        return Cluster(watched.cache, watched.client)
 
     async def _connect(self, kubeconfig: str | None, context: str | None) -> Client:
         """Return a client of another cluster."""
-        key = kubeconfig, context
-        if key not in self._clients:
-            transport = await connect(kubeconfig, context)
-            if key in self._clients:  # connected meanwhile by another reconcile
-                await transport.close()
-            else:
-                raw = api_client.ApiClient(transport, clock=self._clock, rng=self._rng)
-                self._clients[key] = Client(raw, field_manager=self.name, resources=self._resources)
-        return self._clients[key]
+        informers = await self._informers_of(kubeconfig, context)
+        if informers not in self._clients:
+            client = Client(informers.client, field_manager=self._field_manager, resources=self._resources)
+            self._clients[informers] = client
+        return self._clients[informers]
 
     async def reconcile(self, key: str) -> float | None:
         """Run the author's reconcile, once the caches show the last writes of `key`; see ReconcileFunction."""
-        for resource in self._uncertain.pop(key, ()):
-            await self._await_uncertain_write(key, resource)
+        for cluster in (self._own, *self._watched_clusters.values()):
+            await cluster.writes.await_uncertain(key)
         self._consistency.ensure_ready(key)
         reason = self.queue.pop_reasons(key)
         request = Request.parse(key)
@@ -193,10 +227,10 @@ class ControllerRunner(EventDrivenController):
 
     # --- watches -----------------------------------------------------------------------------------------------------
 
-    def _add_watch(self, watch: Watch[Any]) -> list[HandlerRegistration[Any]]:
+    def _add_watch(self, watch: Watch[Any], cluster: _WatchedCluster) -> list[HandlerRegistration[Any]]:
         self._added.append(watch)
         registrations = []
-        for informer in self._cache.add(watch):
+        for informer in cluster.cache.add(watch):
             self._versions[repr(id(informer))] = functools.partial(getattr, informer, "last_resource_version")
             handler = _EventHandler(watch, self._requests_of(watch), self._enqueue)
             resync_seconds = self._resync_seconds if isinstance(watch, For) else 0.0
@@ -226,13 +260,23 @@ class ControllerRunner(EventDrivenController):
         """Add a watch during a reconcile, and wait for its objects. Raises NoKindMatch if it is not served."""
         if watch in self._added:
             return
-        resource = watch.resource
-        if await self._served.find(lambda served: served.find(resource.api_version, resource.kind)) is None:
+        resource, cluster = watch.resource, self._own
+        if isinstance(watch, Watches) and watch.cluster:
+            cluster = await self._connected(watch.cluster)
+        if await cluster.served.find(lambda served: served.find(resource.api_version, resource.kind)) is None:
             raise NoKindMatch(f"the API server does not serve {resource.group_resource}")
-        for registration in self._add_watch(watch):
+        for registration in self._add_watch(watch, cluster):
             await registration.wait_synced()
 
-    # --- own writes --------------------------------------------------------------------------------------------------
+
+class _OwnWrites:
+    """Writes of the controller to one cluster; the next reconcile of a key starts when the cache shows its writes."""
+
+    def __init__(self, cache: Cache, client: ApiClient, consistency: ConsistencyStore) -> None:
+        self._cache = cache
+        self._client = client
+        self._consistency = consistency
+        self._uncertain: dict[str, set[Resource[Any]]] = {}  # by key: resources of writes without response
 
     def wrote(self, resource: Resource[Any], obj: ApiObject) -> None:
         """Postpone the next reconcile of the present key until the cache shows this object. See WriteObserver."""
@@ -247,18 +291,31 @@ class ControllerRunner(EventDrivenController):
             self._uncertain.setdefault(reconcile.key, set()).add(resource)
 
     def cached(self, resource: Resource[Any], request: Request) -> ApiObject | None:
-        found: ApiObject | None = self._cache.find(resource, request)
-        return found
+        obj: ApiObject | None = self._cache.find(resource, request)
+        return obj
 
-    async def _await_uncertain_write(self, key: str, resource: Resource[Any]) -> None:
-        """Postpone the reconcile of `key` until the caches show all that was written up to now."""
-        try:
-            page = await self._client.list(resource, limit=1)
-        except BaseException:
-            self._uncertain.setdefault(key, set()).add(resource)
-            raise
-        for informer in self._cache.informers_of(resource):
-            self._consistency.wrote_at(key, "", repr(id(informer)), page.metadata.resource_version)
+    async def await_uncertain(self, key: str) -> None:
+        """Postpone the reconcile of `key`, after a write without a response, until the caches show all that was
+        written up to now."""
+        resources = self._uncertain.pop(key, set())
+        while resources:
+            try:
+                page = await self._client.list(resource := next(iter(resources)), limit=1)
+            except BaseException:
+                self._uncertain.setdefault(key, set()).update(resources)
+                raise
+            resources.discard(resource)
+            for informer in self._cache.informers_of(resource):
+                self._consistency.wrote_at(key, "", repr(id(informer)), page.metadata.resource_version)
+
+
+class _WatchedCluster(NamedTuple):
+    """What a controller reads and writes in one cluster. served: resources of its API server."""
+
+    cache: Cache
+    client: Client
+    writes: _OwnWrites
+    served: ServedResources
 
 
 def new_controller(factory: Any, context: ControllerContext) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from kubeloop.controllers.api.objects import ApiObject, Request, group_of, metadata_of
@@ -54,9 +55,14 @@ class Owns(Watch[T]):
 
 @dataclass(frozen=True)
 class Watches(Watch[T]):
-    """Any other resource. requests: what an event leads to; without it the resource is only cached."""
+    """Any other resource. requests: what an event leads to; without it the resource is only cached.
+
+    cluster: another cluster, whose objects Controller.cluster reads: a context of the kubeconfig, or one of
+    Manager(clusters=...). "" for that of `For`.
+    """
 
     requests: RequestFunction[T] | InIndex | None = None
+    cluster: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ def to_self(obj: ApiObject) -> list[Request]:
     return [Request.of(obj)]
 
 
+@cache  # two calls return the same function: equal watches are added once
 def by_label(label: str) -> RequestFunction[Any]:
     """Return a function whose request has the name in this label, in the object's namespace."""
 
@@ -89,6 +96,7 @@ def by_label(label: str) -> RequestFunction[Any]:
     return requests
 
 
+@cache
 def by_owner(owner: Resource[Any], *, match_every_owner: bool = False) -> RequestFunction[Any]:
     """Return a function whose request is for the object's controller, if that is of this resource.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kubeloop.controllers.runtime.other_clusters import OtherClusters
 from kubeloop.controllers.runtime.queue.rate_limiter import RateLimiter
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
@@ -37,6 +38,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     status_delay_seconds: limit of the delay of obsolete status writes (see StatusDelay); 0 for none.
     pace: begins the reconciles of all controllers of this process.
     drain_seconds: maximum time for the reconciles in progress of an author's controller to end when it stops.
+    clusters: other clusters; None if the process connects to none.
     root_ca: certificates that verify the API server, in PEM (--root-ca-file, or those of the kubeconfig).
     sign_token: signs tokens of ServiceAccounts; None without a key (--service-account-private-key-file).
     signing_authority: returns the authority of a signer of CertificateSigningRequests, None without one; None without
@@ -57,6 +59,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     status_delay_seconds: float = 0.0
     pace: ReconcilePace = msgspec.field(default_factory=ReconcilePace)
     drain_seconds: float = 30.0
+    clusters: OtherClusters | None = None
     root_ca: str = ""
     sign_token: SignToken | None = None
     signing_authority: SigningAuthority | None = None

@@ -192,7 +192,15 @@ async def _run(
                 needed_first = initial_components(settings.controllers - {SCHEDULER}, development=False)
                 group.create_task(asyncio.to_thread(import_components, needed_first), name="imports")
         open_journal = journal_opener(run_options.trace_journal, transport.server)
-        plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, open_journal=open_journal)
+        plane = ControlPlane(
+            client,
+            settings,
+            clock=clock,
+            rng=rng,
+            registry=registry,
+            open_journal=open_journal,
+            connect=lambda path, context: connect(path or _kubeconfig(server), context),
+        )
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         async with asyncio.TaskGroup() as group:
             url = listener_url(listener)

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.other_clusters import Connect, OtherClusters, connect_by_context
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.informers.factory import InformerFactory
@@ -184,14 +185,16 @@ class ControlPlane:
         registry: Registerer,
         exporter: TraceExporter | None = None,
         open_journal: Callable[[], TraceJournal] | None = None,
+        connect: Connect = connect_by_context,
     ) -> None:
         """`exporter` replaces the one that the environment configures; `open_journal` opens the journal of traces, if
-        they are exported."""
+        they are exported. `connect` connects to other clusters."""
         self.client = client
         enabled = enabled_controllers(settings.controllers, settings.feature_gates) - settings.without_key
         self.settings = settings = msgspec.structs.replace(settings, controllers=enabled)
         self.custom = _by_name(settings.custom_controllers)
         self.informers = InformerFactory(client, clock=clock, rng=rng)
+        self._clusters = OtherClusters(clock, rng, connect)
         self.tracing = self._new_tracing(clock, rng, registry, exporter, open_journal)
         self.lag = LoopLag(registry)
         self.components_created = asyncio.Event()
@@ -246,6 +249,7 @@ class ControlPlane:
             # first: components that are imported already are created before a request is sent
             outer.create_task(self._create_components(components), name="components")
             outer.create_task(self.lag.run(), name="loop-lag")
+            clusters_task = outer.create_task(self._clusters.run(), name="other-clusters")
             outer.create_task(self._dump_on_request(), name="dump")
             outer.create_task(self._read_top_owners(), name="top-owners")
             informers_task = outer.create_task(self.informers.run(), name="informers")
@@ -267,6 +271,7 @@ class ControlPlane:
                             task.cancel()
             finally:
                 informers_task.cancel()
+                clusters_task.cancel()
 
     async def _create_components(self, components: dict[str, asyncio.Future[Component]]) -> None:
         """Import and create one component after the other."""
@@ -389,6 +394,7 @@ class ControlPlane:
             status_delay_seconds=STATUS_DELAY_SECONDS,
             pace=self._pace,
             drain_seconds=self.settings.drain_seconds,
+            clusters=self._clusters,
         )
 
     def _pod_creators(self) -> Iterator[str]:

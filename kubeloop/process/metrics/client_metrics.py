@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -81,16 +80,18 @@ class MeasuredTransport(Transport):
             labels=["code", "method", "host"],
         )
         address = url.hostname or self.server, str(url.port or (443 if url.scheme == "https" else 80))
-        by_verb: dict[str, Counter[float]] = {}
-        sums: Counter[str] = Counter()
+        by_verb: dict[str, dict[float, int]] = {}
+        sums: dict[str, float] = {}
         copies = []
         for (method, code), histogram in self._seconds.items():
             requests.add_metric([code, method, host], sum(histogram.counts))
-            by_verb.setdefault(method, Counter()).update(_by_bound(histogram))
-            sums[method] += histogram.sum
+            counts = _by_bound(histogram)
+            before = by_verb.get(method, {})
+            by_verb[method] = {bound: count + before.get(bound, 0) for bound, count in counts.items()}
+            sums[method] = sums.get(method, 0.0) + histogram.sum
             failed = "" if code.startswith(("1", "2", "3")) else code.replace(_NO_RESPONSE, "_OTHER")
             labels = method, *address, code.replace(_NO_RESPONSE, ""), failed
-            copies.append(HistogramCopy(labels, _rebucketed(_by_bound(histogram), _HTTP_BUCKETS), histogram.sum))
+            copies.append(HistogramCopy(labels, _rebucketed(counts, _HTTP_BUCKETS), histogram.sum))
         yield requests
         yield HistogramFamily(
             "rest_client_request_duration_seconds",

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kubeloop.controllers.api import Controller, Request, Watches, to_self
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES
 from kubeloop.kube.user_error import UserError
 from kubeloop.manager import ElectionSettings, LeaseLost, Manager
@@ -107,6 +108,31 @@ def test_controllers_that_create_no_pods_do_not_watch_pods():
             return {informer.resource.plural for informer in manager._plane.informers.informers}
 
     assert virtual_time.run(scenario()) == {"sites", "configmaps", "deployments"}
+
+
+class CopiedMaps(Controller):
+    """Copies the ConfigMaps of the cluster "west" that have a label."""
+
+    name = "copied-maps"
+    watches = (Watches(CONFIG_MAPS, to_self, cluster="west", label_selector="copied"),)
+
+    async def reconcile(self, request: Request) -> None:
+        source = self.cluster("west").cache.get(CONFIG_MAPS, request)
+        if source is not None:
+            metadata = {"name": request.name, "namespace": request.namespace}
+            await self.client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+
+
+def test_objects_of_another_cluster_are_watched():
+    async def scenario() -> None:
+        server, west = new_server(VirtualClock()), InProcessApi(clock=VirtualClock())
+        west.create(CONFIG_MAPS.path("default"), {"metadata": {"name": "settings", "labels": {"copied": ""}}})
+        clusters = {"west": MemoryTransport(west.server.handle)}
+        async with manager_over(server, [CopiedMaps], clusters=clusters):
+            await asyncio.sleep(5)
+        assert server.server.store.get(CONFIG_MAPS, "default", "settings")
+
+    virtual_time.run(scenario())
 
 
 def test_two_controllers_of_one_name_are_rejected():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.controllers.api.permissions import AccessRule, rules_for
+from kubeloop.controllers.api.watches import Watches
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, SECRETS
 from support.controllers.sites import Sites
 
@@ -22,3 +23,7 @@ def test_rules_follow_watches_and_declared_permissions():
         {"apiGroups": ["example.com"], "resources": ["sites/finalizers"], "verbs": ["update"]},
         {"apiGroups": ["example.com"], "resources": ["sites/status"], "verbs": ["patch", "update"]},
     ]
+
+
+def test_watches_of_other_clusters_need_no_rules():
+    assert rules_for([*Sites.watches, Watches(SECRETS, cluster="west")], ()) == rules_for(Sites.watches, ())

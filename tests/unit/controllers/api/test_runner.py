@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from kubeloop.controllers.api import (
@@ -17,6 +19,7 @@ from kubeloop.controllers.api import (
     For,
     InIndex,
     NoKindMatch,
+    NotWatched,
     Owns,
     ReconcileOptions,
     Request,
@@ -29,6 +32,7 @@ from kubeloop.controllers.api import (
     set_controller_reference,
 )
 from kubeloop.controllers.api.runner import ControllerRunner, controller_class
+from kubeloop.controllers.runtime.other_clusters import OtherClusters
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CONFIG_MAPS, SECRETS
 from kubeloop.kube.user_error import UserError
@@ -302,29 +306,90 @@ async def test_watch_can_be_added_in_a_reconcile(fake_apiserver, start):
     assert controller.taken() == [A]
 
 
-async def test_reconcile_writes_to_another_cluster(fake_apiserver, start, monkeypatch):
-    other = FakeApiServer()
-    connections: list[tuple[str | None, str | None]] = []
+@pytest.fixture
+async def west(fake_apiserver) -> FakeApiServer:
+    """Another cluster, the context "west" of the kubeconfig."""
+    other = FakeApiServer(seed=2)
+    other.api.create("/api/v1/namespaces", {"metadata": {"name": "ns"}})
 
     async def connect(kubeconfig: str | None, context: str | None) -> Any:
-        connections.append((kubeconfig, context))
+        assert (kubeconfig, context) == (None, "west")
         return other.transport
 
-    monkeypatch.setattr("kubeloop.controllers.api.runner.connect", connect)
+    clusters = OtherClusters(fake_apiserver.clock, random.Random(3), connect)
+    fake_apiserver.context = msgspec.structs.replace(fake_apiserver.context, clusters=clusters)
+    return other
+
+
+async def test_reconcile_writes_to_another_cluster(fake_apiserver, start, west):
     controller = await started(fake_apiserver, start)
 
     async def copy(request: Request) -> Result:
-        west = await controller.connect(context="west")
-        metadata = {"name": request.name, "namespace": "default"}
-        await west.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        client = await controller.connect(context="west")
+        metadata = {"name": request.name, "namespace": "ns"}
+        await client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
         return None
 
     controller.act = copy
     for name in ("a", "b"):
         fake_apiserver.add(WIDGETS, name)
     await asyncio.sleep(5)
-    assert {"a", "b"} <= {*other.names(CONFIG_MAPS)}
-    assert connections == [(None, "west")]
+    assert {"a", "b"} <= {*west.names(CONFIG_MAPS)}
+
+
+class Mirrors(Widgets):
+    """Maintains a ConfigMap in another cluster for each widget."""
+
+    watches = (For(WIDGETS), Watches(CONFIG_MAPS, by_label("widget"), cluster="west"))
+
+    async def reconcile(self, request: Request) -> Result:
+        self.requests.append(request)
+        west = self.cluster("west")
+        if self.cache.get(WIDGETS, request) and not west.cache.list(CONFIG_MAPS, label_selector="widget"):
+            metadata = {"generateName": "c-", "namespace": "ns", "labels": {"widget": request.name}}
+            await west.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        return None
+
+
+async def test_objects_of_another_cluster_are_watched(fake_apiserver, start, west):
+    fake_apiserver.add(WIDGETS, "a")
+    west.transport.watch_delay_seconds = 2.0
+    await start(fake_apiserver.context.clusters)
+    controller = await started(fake_apiserver, start, Mirrors)
+    await asyncio.sleep(20)
+    [name] = [name for name in west.names(CONFIG_MAPS) if name.startswith("c-")]  # a second create reads the first one
+    assert not [name for name in fake_apiserver.names(CONFIG_MAPS) if name.startswith("c-")]
+    controller.taken()
+    west.delete(CONFIG_MAPS, name)
+    await asyncio.sleep(20)
+    assert set(controller.taken()) == {A}
+    assert len([name for name in west.names(CONFIG_MAPS) if name.startswith("c-")]) == 1
+
+
+async def test_watch_of_another_cluster_can_be_added_in_a_reconcile(fake_apiserver, start, west):
+    fake_apiserver.add(WIDGETS, "a")
+    west.add(CONFIG_MAPS, "c", labels={"widget": "a"})
+    await start(fake_apiserver.context.clusters)
+    controller = await started(fake_apiserver, start)
+    with pytest.raises(NotWatched, match="add Watches"):
+        controller.cluster("west")
+
+    cached: list[Any] = []
+
+    async def add_watch(request: Request) -> Result:
+        await controller.watch(Watches(CONFIG_MAPS, by_label("widget"), cluster="west"))
+        cached.append(controller.cluster("west").cache.get(CONFIG_MAPS, Request("ns", "c")))
+        return None
+
+    controller.act = add_watch
+    patch(fake_apiserver, "a", spec={"size": 1})
+    await asyncio.sleep(5)
+    assert cached[0] is not None
+    controller.taken()
+    west.delete(CONFIG_MAPS, "c")
+    await asyncio.sleep(5)
+    assert controller.taken() == [A]
+    assert cached[-1] is None
 
 
 class Resynced(Widgets):
