@@ -21,13 +21,13 @@ from kubeloop.controllers.api.client import Client, NoKindMatch, PartialStruct
 from kubeloop.controllers.api.conditions import find_condition, is_condition_true, set_condition
 from kubeloop.controllers.api.controller import (
     BACKOFF,
-    Cluster,
     Controller,
     ControllerFactory,
     ControllerHandle,
     ReconcileOptions,
     Result,
     TerminalError,
+    WatchedCluster,
 )
 from kubeloop.controllers.api.objects import (
     AlreadyOwned,
@@ -88,7 +88,6 @@ __all__ = [
     "BadRequest",
     "Cache",
     "Client",
-    "Cluster",
     "Condition",
     "Conflict",
     "Controller",
@@ -126,6 +125,7 @@ __all__ = [
     "TooManyRequests",
     "Unauthorized",
     "Watch",
+    "WatchedCluster",
     "Watches",
     "all_of",
     "annotations_changed",

@@ -75,7 +75,7 @@ class ReconcileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class WatchedCluster:
     """Another cluster whose resources the controller watches, with its cache and client. Source: cluster.Cluster."""
 
     cache: Cache
@@ -98,7 +98,7 @@ class ControllerHandle:
     log: logging.LoggerAdapter[logging.Logger]
     metrics: MetricFamilies
     add_watch: Callable[[Watch[Any]], Awaitable[None]]
-    cluster: Callable[[str], Cluster]
+    cluster: Callable[[str], WatchedCluster]
     connect: Callable[[str | None, str | None], Awaitable[Client]]
 
 
@@ -145,7 +145,7 @@ class Controller:
         serve it."""
         await self.handle.add_watch(watch)
 
-    def cluster(self, name: str) -> Cluster:
+    def cluster(self, name: str) -> WatchedCluster:
         """Return another cluster, by the name in the watches of its resources. Raises NotWatched if no watch has it."""
         return self.handle.cluster(name)
 

@@ -12,13 +12,13 @@ from kubeloop.controllers.api.cache import Cache, NotWatched
 from kubeloop.controllers.api.client import Client, NoKindMatch
 from kubeloop.controllers.api.controller import (
     BACKOFF,
-    Cluster,
     Controller,
     ControllerFactory,
     ControllerHandle,
     ControllerLog,
     Result,
     TerminalError,
+    WatchedCluster,
 )
 from kubeloop.controllers.api.objects import ApiObject, Request, metadata_of
 from kubeloop.controllers.api.recorder import Recorder
@@ -120,7 +120,7 @@ class ControllerRunner(EventDrivenController):
         self._field_manager = declared.field_manager or declared.name
         self._resources = [watch.resource for watch in declared.watches]
         self._other_clusters = context.clusters
-        self._watched_clusters: dict[str, _WatchedCluster] = {}
+        self._watched_clusters: dict[str, _ClusterAccess] = {}
         self._clients: dict[InformerFactory, Client] = {}  # of connect()
         self._own = own = self._watched_cluster(context.informers, PodControl(context))
         self._cache = own.cache
@@ -151,14 +151,14 @@ class ControllerRunner(EventDrivenController):
             self._add_declared_watch(watch, await self._connected(watch.cluster))
         await super().run()
 
-    def _add_declared_watch(self, watch: Watch[Any], cluster: _WatchedCluster) -> None:
+    def _add_declared_watch(self, watch: Watch[Any], cluster: _ClusterAccess) -> None:
         registrations = self._add_watch(watch, cluster)
         if not watch.optional:
             self._registrations += registrations
 
     # --- clusters ----------------------------------------------------------------------------------------------------
 
-    def _watched_cluster(self, informers: InformerFactory, pods: PodControl | None = None) -> _WatchedCluster:
+    def _watched_cluster(self, informers: InformerFactory, pods: PodControl | None = None) -> _ClusterAccess:
         cache = Cache(self.name, informers, self._namespaces)
         writes = _OwnWrites(cache, informers.client, self._consistency)
         client = Client(
@@ -168,9 +168,9 @@ class ControllerRunner(EventDrivenController):
             observer=writes,
             pods=pods,
         )
-        return _WatchedCluster(cache, client, writes, ServedResources(informers.client))
+        return _ClusterAccess(cache, client, writes, ServedResources(informers.client))
 
-    async def _connected(self, name: str) -> _WatchedCluster:
+    async def _connected(self, name: str) -> _ClusterAccess:
         """Return another cluster. Raises UserError if there is no connection to it."""
         informers = await self._informers_of(None, name)
         if name not in self._watched_clusters:
@@ -182,14 +182,14 @@ class ControllerRunner(EventDrivenController):
             raise UserError(f"{self.name}: this process connects to no other cluster", hint="run it with a Manager")
         return await self._other_clusters.informers(context, kubeconfig)
 
-    def _cluster(self, name: str) -> Cluster:
+    def _cluster(self, name: str) -> WatchedCluster:
         watched = self._watched_clusters.get(name)
         if watched is None:
             raise NotWatched(
                 f"no resource of the cluster {name} is in the cache: add Watches(..., cluster='{name}') to the watches "
                 "of the controller"
             )
-        return Cluster(watched.cache, watched.client)
+        return WatchedCluster(watched.cache, watched.client)
 
     async def _connect(self, kubeconfig: str | None, context: str | None) -> Client:
         """Return a client of another cluster."""
@@ -227,7 +227,7 @@ class ControllerRunner(EventDrivenController):
 
     # --- watches -----------------------------------------------------------------------------------------------------
 
-    def _add_watch(self, watch: Watch[Any], cluster: _WatchedCluster) -> list[HandlerRegistration[Any]]:
+    def _add_watch(self, watch: Watch[Any], cluster: _ClusterAccess) -> list[HandlerRegistration[Any]]:
         self._added.append(watch)
         registrations = []
         for informer in cluster.cache.add(watch):
@@ -309,7 +309,7 @@ class _OwnWrites:
                 self._consistency.wrote_at(key, "", repr(id(informer)), page.metadata.resource_version)
 
 
-class _WatchedCluster(NamedTuple):
+class _ClusterAccess(NamedTuple):
     """What a controller reads and writes in one cluster. served: resources of its API server."""
 
     cache: Cache

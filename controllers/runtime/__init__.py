@@ -6,6 +6,7 @@ May import `kubeloop.tracing`, `kubeloop.informers` and `kubeloop.kube`; not the
     controller.py           workers that take keys from a queue and reconcile them
     cached_reconcile.py     begin and end of the reconcile of a cached object
     protection_controller.py  finalizer of objects in use
+    other_clusters.py       clients and informers of other clusters
     integers.py             integers and percentages as Go reads them
 
     queue/                  work queue: which keys are reconciled, when, and after which delay
