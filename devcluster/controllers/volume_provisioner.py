@@ -1,8 +1,10 @@
 """Volume provisioner: creates, expands and modifies volumes for claims, and deletes those of deleted claims, as the
 sidecars of a CSI driver do.
 
-It serves every StorageClass that names a provisioner, and creates volumes at once. The persistent volume binder of a
-controller manager annotates the claims that need a volume, and binds them.
+It serves every StorageClass that names a provisioner, and creates volumes at once, or after the seconds in the class's
+annotation kubeloop.dev/provision-seconds. A volume that waits for its consumer is for the node's segment of the
+driver's topology (CSINode), by default the node. The persistent volume binder of a controller manager annotates the
+claims that need a volume, and binds them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
+    CSI_NODES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -32,6 +35,9 @@ log = logging.getLogger(__name__)
 DEFAULT_CLASS = "standard"
 PROVISIONER = "kubeloop.dev/simulated"
 
+PROVISION_SECONDS = "kubeloop.dev/provision-seconds"
+
+_HOST_NAME = "kubernetes.io/hostname"
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
@@ -41,7 +47,7 @@ _BATCH = 50  # objects per turn of the event loop
 
 
 class VolumeProvisioner:
-    """The provisioner of all StorageClasses. Call run() once; register() may be called before it."""
+    """The provisioner of all StorageClasses. Call run() once; register() before it creates the default class."""
 
     def __init__(self, store: ObjectStore, *, clock: Clock, rng: random.Random, only_own: bool = False) -> None:
         """only_own: ignore classes of other provisioners."""
@@ -52,6 +58,7 @@ class VolumeProvisioner:
         self._events = StoreEventRecorder(store, clock=clock, rng=rng)
         self._dirty: dict[tuple[str, str, str], None] = {}  # (kind, namespace, name) to sync, oldest first
         self._wake = asyncio.Event()
+        self._due: dict[tuple[str, str], float] = {}  # (namespace, name) of claims -> loop time of their volume
         self._resizer = VolumeResizer(store, clock, self._events, self._enqueue)
         self._modifier = VolumeModifier(store, clock, self._events)
 
@@ -77,7 +84,6 @@ class VolumeProvisioner:
 
     async def run(self) -> None:
         """Provision, expand, modify and delete until cancelled."""
-        self.register()
         resources = (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
         unsubscribe = [self._store.subscribe(resource, self._receive) for resource in resources]
         unsubscribe += [
@@ -133,10 +139,11 @@ class VolumeProvisioner:
 
     def _sync_claim(self, namespace: str, name: str) -> None:
         claim = self._store.get(PERSISTENT_VOLUME_CLAIMS, namespace, name)
-        if claim is None:
-            return
-        if not claim["spec"].get("volumeName"):
+        if claim is not None and not claim["spec"].get("volumeName"):
             self._provision(claim, namespace, name)
+            return
+        self._due.pop((namespace, name), None)
+        if claim is None:
             return
         volume = self._store.get(PERSISTENT_VOLUMES, "", claim["spec"]["volumeName"])
         if volume is None or (volume["spec"].get("claimRef") or {}).get("uid") != claim["metadata"]["uid"]:
@@ -171,11 +178,25 @@ class VolumeProvisioner:
                 self._events.record(claim, "Warning", "ProvisioningFailed", text, component=provisioner)
                 self._store.update(PERSISTENT_VOLUME_CLAIMS, without_annotation(claim, _SELECTED_NODE))
                 return
+        if self._is_waiting(claim, namespace, name, storage_class):
+            return
         text = f'External provisioner is provisioning volume for claim "{namespace}/{name}"'
         self._events.record(claim, "Normal", "Provisioning", text, component=provisioner)
         self._store.create(PERSISTENT_VOLUMES, self._volume(volume_name, claim, storage_class, node))
         text = f"Successfully provisioned volume {volume_name}"
         self._events.record(claim, "Normal", "ProvisioningSucceeded", text, component=provisioner)
+
+    def _is_waiting(self, claim: JSON, namespace: str, name: str, storage_class: JSON) -> bool:
+        """Return True until the seconds of the class have passed since the first call; then sync the claim again."""
+        seconds = (storage_class["metadata"].get("annotations") or {}).get(PROVISION_SECONDS)
+        if seconds is None:
+            return False
+        loop = asyncio.get_running_loop()
+        due = self._due.get((namespace, name))
+        if due is None:
+            due = self._due[namespace, name] = loop.time() + float(seconds)
+            loop.call_at(due, self._enqueue, claim)
+        return loop.time() < due
 
     def _volume(self, name: str, claim: JSON, storage_class: JSON, node: JSON | None) -> JSON:
         spec: JSON = {
@@ -192,10 +213,11 @@ class VolumeProvisioner:
         if claim["spec"].get("volumeAttributesClassName"):
             spec["volumeAttributesClassName"] = claim["spec"]["volumeAttributesClassName"]
         if node is not None:
-            label = "kubernetes.io/hostname"
-            host = (node["metadata"].get("labels") or {}).get(label, node["metadata"]["name"])
-            term = {"matchExpressions": [{"key": label, "operator": "In", "values": [host]}]}
-            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+            segment = [
+                {"key": key, "operator": "In", "values": [value]}
+                for key, value in self._topology(node, storage_class["provisioner"]).items()
+            ]
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": segment}]}}
         now = self._wall()
         return {
             "kind": "PersistentVolume",
@@ -210,6 +232,15 @@ class VolumeProvisioner:
             "spec": spec,
             "status": {"phase": "Pending", "lastPhaseTransitionTime": now},
         }
+
+    def _topology(self, node: JSON, driver: str) -> dict[str, str]:
+        """Return the labels of the node that its CSINode names for the driver, or its host name."""
+        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+        csi_node = self._store.get(CSI_NODES, "", name) or {"spec": {"drivers": []}}
+        for entry in csi_node["spec"]["drivers"]:
+            if entry["name"] == driver and (keys := entry.get("topologyKeys")):
+                return {key: labels[key] for key in keys if key in labels}
+        return {_HOST_NAME: labels.get(_HOST_NAME, name)}
 
     # --- volumes ----------------------------------------------------------------------------------
 

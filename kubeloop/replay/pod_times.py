@@ -54,12 +54,13 @@ class _Timeline:
     """What a recording shows of one pod, in seconds."""
 
     __slots__ = (
-        "bound", "deleted", "ended", "exit_code", "is_initial", "ready", "restart_after", "restarts", "running",
+        "bound", "deleted", "ended", "exit_code", "is_initial", "node", "ready", "restart_after", "restarts", "running",
         "stopping",
     )  # fmt: skip
 
     def __init__(self, is_initial: bool) -> None:
         self.is_initial = is_initial
+        self.node = ""
         self.bound: float | None = None
         self.running: float | None = None
         self.ready: float | None = None
@@ -105,8 +106,8 @@ class WorkloadTimes:
                 self._later.setdefault(workload, []).append(uid)
         status = pod.get("status") or {}
         phase = status.get("phase")
-        if timeline.bound is None and (pod.get("spec") or {}).get("nodeName"):
-            timeline.bound = seconds
+        if timeline.bound is None and (node := (pod.get("spec") or {}).get("nodeName")):
+            timeline.bound, timeline.node = seconds, node
         if timeline.running is None and phase == "Running":
             timeline.running = seconds
         if timeline.ready is None and is_true(pod, "Ready"):
@@ -127,6 +128,12 @@ class WorkloadTimes:
         """Record the end of a pod."""
         if (timeline := self._timelines.get(pod["metadata"].get("uid", ""))) is not None:
             timeline.deleted = seconds
+
+    def node_returned(self, seconds: float, node: str) -> None:
+        """Record that a failed node works again: its pods whose deletion was requested stop from then on."""
+        for timeline in self._timelines.values():
+            if timeline.node == node and timeline.stopping is not None and timeline.deleted is None:
+                timeline.stopping = seconds
 
     def of_initial(self, uid: str) -> PodTimes | None:
         """Return the times of a pod that existed at the start."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kubeloop.devcluster.api.conditions import is_true
+from kubeloop.devcluster.controllers.volume_provisioner import DEFAULT_CLASS
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
@@ -22,7 +24,7 @@ from kubeloop.kube.client.api_client import ApiClient, DeleteArguments, PatchTyp
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import JOBS, NODES, PODS, REPLICA_SETS, Resource
+from kubeloop.kube.objects.resources import JOBS, NODES, PODS, REPLICA_SETS, STORAGE_CLASSES, Resource
 from kubeloop.kube.uids import new_uid
 from kubeloop.kube.user_error import UserError
 from kubeloop.planning.cluster_copy import RunningCluster
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 SAMPLES: Final = 288  # of a run, at equal intervals: each five minutes of a day
 POOL_SAMPLES: Final = 3  # each third one has the use of the pools
 _DISABLED_PLUGINS: Final = "ServiceAccount,PodSecurity,RuntimeClass,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
+# the recording has the time at which a node was lost: the controller only taints it, at its next check
+_CONTROLLER_OPTIONS: Final = {"node_monitor_grace_period": 1e9, "node_monitor_period": 1.0}
 _OWNERS: Final = (REPLICA_SETS, JOBS)  # between pods and their topmost owner
 _NO_CHANGES: Final = PlanChanges()
 
@@ -146,7 +150,7 @@ class _Replay:
         day, clock = self._day, VirtualClock(start=self._day.start)
         # the recording may be of a kubeloop with the same seed, whose uids must not return
         rng = random.Random(f"replay/{self._options.seed}")
-        settings = self._options.settings()
+        settings = msgspec.structs.replace(self._options.settings(), controller_options=_CONTROLLER_OPTIONS)
         async with run_api_server(self._options, clock=clock, rng=rng, pod_markers=self._markers_of) as api:
             unsubscribe = [
                 api.store.subscribe(NODES, self._node_changed),
@@ -195,6 +199,7 @@ class _Replay:
 
     def _load(self, store: ObjectStore, now: str, rng: random.Random) -> None:
         """Store the objects that existed at the start, with their uids."""
+        store.delete(STORAGE_CLASSES, "", DEFAULT_CLASS)
         for resource, recorded in self._day.initial:
             obj = recorded if resource is not NODES else _initial_node(recorded)
             stored = _as_stored(resource, obj, now, rng)
@@ -259,25 +264,45 @@ class _Replay:
                     if "gracePeriodSeconds" in action.body:
                         grace["grace_period_seconds"] = action.body["gracePeriodSeconds"]
                     await client.delete(resource, name, namespace, **grace)
-                case "evict":
-                    await self._evict(client, store, action)
+                case "lose node":
+                    await self._lose_node(client, store, action)
+                case "evict" | "delete replaced":
+                    await self._remove_replaced(client, store, action)
         except ApiError as error:
             subject = f"{action.type} {resource.group_resource} {namespace + '/' if namespace else ''}{name}"
             self._refused.setdefault(error.reason or str(error.code), []).append(f"{subject}: {error}")
 
-    async def _evict(self, client: ApiClient, store: ObjectStore, action: UserAction) -> None:
-        """Evict a pod of the workload from the node, if it has one there."""
-        names = [
-            pod["metadata"]["name"]
+    async def _lose_node(self, client: ApiClient, store: ObjectStore, action: UserAction) -> None:
+        """Write what the node lifecycle controller writes when the heartbeats of a node are missing, but for taints."""
+        merge = PatchType.MERGE
+        await client.patch(NODES, action.name, action.body, merge, subresource="status")
+        for pod in store.list(PODS):
+            if pod["spec"].get("nodeName") == action.name and is_true(pod, "Ready"):
+                conditions = [
+                    {**it, "status": "False"} if it["type"] == "Ready" else it for it in pod["status"]["conditions"]
+                ]
+                metadata, status = pod["metadata"], {"status": {"conditions": conditions}}
+                await client.patch(PODS, metadata["name"], status, merge, metadata["namespace"], subresource="status")
+
+    async def _remove_replaced(self, client: ApiClient, store: ObjectStore, action: UserAction) -> None:
+        """Evict a pod of the workload from the node, if it has one there; or delete one, preferably on the node."""
+        pods = [
+            pod
             for pod in store.list(PODS, action.namespace)
-            if pod["spec"].get("nodeName") == action.node
-            and "deletionTimestamp" not in pod["metadata"]
-            and self._workload_of(pod) == action.workload
+            if "deletionTimestamp" not in pod["metadata"] and self._workload_of(pod) == action.workload
         ]
-        if names:
-            metadata = {"name": min(names), "namespace": action.namespace}
+        names = [pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName", "") == action.node]
+        if action.type == "delete replaced":
+            names = names or [pod["metadata"]["name"] for pod in pods]
+        if not names:
+            return
+        name = action.name if action.name in names else min(names)
+        if action.type == "evict":
+            metadata = {"name": name, "namespace": action.namespace}
             eviction: JSON = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-            await client.create_raw(PODS, eviction, action.namespace, name=min(names), subresource="eviction")
+            await client.create_raw(PODS, eviction, action.namespace, name=name, subresource="eviction")
+        else:
+            await client.delete(PODS, name, action.namespace, grace_period_seconds=action.body["gracePeriodSeconds"])
 
     def _findings(self, drain: Drain) -> list[Finding]:
         place = self._day.name
@@ -302,9 +327,12 @@ async def _sleep_until(seconds: float) -> None:
 
 
 def _initial_node(recorded: JSON) -> JSON:
-    """Return a simulated node with the uid of the recorded one."""
+    """Return a simulated node with the uid of the recorded one; conditions and taints stay if that is not ready."""
     node = as_node(recorded)
     node["metadata"]["uid"] = recorded["metadata"].get("uid", "")
+    if not is_true(recorded, "Ready"):
+        node["status"]["conditions"] = (recorded.get("status") or {}).get("conditions") or []
+        node["spec"]["taints"] = (recorded.get("spec") or {}).get("taints") or []
     return node
 
 

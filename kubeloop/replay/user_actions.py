@@ -8,17 +8,18 @@ that they saw.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from kubeloop.devcluster.api.conditions import condition_of
+from kubeloop.devcluster.api.conditions import condition_of, is_true
+from kubeloop.devcluster.controllers.volume_provisioner import PROVISION_SECONDS
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
     CRON_JOBS,
-    CSI_NODES,
     DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,
     JOBS,
@@ -29,6 +30,7 @@ from kubeloop.kube.objects.resources import (
     REPLICA_SETS,
     SERVICES,
     STATEFUL_SETS,
+    STORAGE_CLASSES,
     VOLUME_ATTACHMENTS,
     Resource,
 )
@@ -36,16 +38,18 @@ from kubeloop.planning.recorded_metrics import RecordedMetrics, target_of
 from kubeloop.recording.changes import Finding, RecordedChange, Recording
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.resources import recorded_resource
+from kubeloop.replay.pod_deletions import PodDeletions
 from kubeloop.replay.pod_times import WorkloadTimes
+from kubeloop.replay.provisioning_times import ProvisioningTimes
 from kubeloop.replay.workloads import Workloads, controller_of, is_run_here
 
-ActionType = Literal["create", "patch", "patch status", "delete", "evict"]
+ActionType = Literal["create", "patch", "patch status", "delete", "evict", "delete replaced", "lose node"]
 NODE_LOST_SECONDS: Final = (
     50.0  # from the last heartbeat of a node to its condition Unknown: default of --node-monitor-grace-period
 )
 
 _OWNERS: Final = frozenset(it.group_resource for it in (REPLICA_SETS, JOBS, CRON_JOBS, DEPLOYMENTS, STATEFUL_SETS))
-_NOT_REPLAYED: Final = frozenset(it.group_resource for it in (CSI_NODES, VOLUME_ATTACHMENTS))
+_NOT_REPLAYED: Final = frozenset({VOLUME_ATTACHMENTS.group_resource})
 _STATUS_SECONDS: Final = 5.0  # an autoscaler writes its status at most so long after it has scaled
 _WRITTEN_BY_CONTROLLERS: Final = (
     "deployment.kubernetes.io/",
@@ -68,7 +72,8 @@ _FAIL: Final = "kubeloop.dev/fail"
 
 
 class UserAction(NamedTuple):
-    """One request of a user. body: the object, or a merge patch. workload, node: whose pod is evicted, and where."""
+    """One request of a user. body: the object, a merge patch, or the grace period. workload, node: whose pod is evicted
+    or deleted, and where, if a controller here replaces it. "lose node": a write of the node lifecycle controller."""
 
     seconds: float
     type: ActionType
@@ -111,6 +116,7 @@ def read_day(recording: Recording) -> RecordedDay:
     for change in recording.changes():
         reader.read(change)
     reader.drop_scale_steps()
+    reader.finish()
     reader.actions.sort(key=lambda action: action.seconds)
     return RecordedDay(
         name=recording.name,
@@ -134,6 +140,10 @@ class _Reader:
         self.workload_of: dict[str, str] = {}
         self.metrics = RecordedMetrics(start)
         self._workloads = Workloads()
+        self._reported: dict[str, float] = {}  # last time at which each node reported that a pod is ready
+        self._deletions = PodDeletions()
+        self._provisioning = ProvisioningTimes()
+        self._claims_of_sets: set[tuple[str, str]] = set()  # namespace and name without ordinal
         self._deleted: set[str] = set()  # uids of objects whose deletion has been requested
         self._steps: list[UserAction] = []  # changes of replicas, not from or to 0
         self._scaled: dict[tuple[str, str], list[tuple[float, int]]] = {}  # replicas by namespace and target
@@ -146,6 +156,12 @@ class _Reader:
         if change.resource in _OWNERS:
             self._workloads.add(obj)
         self.metrics.observe(change.seconds, resource, obj, deleted=change.type == "DELETED")
+        if resource is STATEFUL_SETS:
+            self._claims_of_sets |= _claim_prefixes(obj)
+        elif resource is PERSISTENT_VOLUME_CLAIMS:
+            self._provisioning.observe(change.seconds, obj, initial=change.initial)
+        self._deletions.read(change)
+        self._add_deletions(change.seconds)
         if resource is PODS:
             workload = self._workloads.name_of(obj)
             self.times.observe(change.seconds, obj, workload, initial=change.initial)
@@ -156,6 +172,8 @@ class _Reader:
                 self.workload_of[change.key] = workload
             if change.type == "MODIFIED" and change.before is not None:
                 self._read_eviction(change, obj, workload)
+                if is_true(obj, "Ready") and not is_true(change.before, "Ready"):
+                    self._reported[obj["spec"].get("nodeName", "")] = change.seconds
         if resource is HORIZONTAL_POD_AUTOSCALERS and change.type != "DELETED":
             self._read_autoscaler(change, obj)
         if change.resource in _NOT_REPLAYED:
@@ -183,6 +201,33 @@ class _Reader:
             if any(number == replicas and abs(at - action.seconds) <= _STATUS_SECONDS for at, number in scaled):
                 del action.body["spec"]["replicas"]
         self.actions = [action for action in self.actions if action.body != {"spec": {}}]
+
+    def finish(self) -> None:
+        """Complete the actions with what only the whole recording shows."""
+        self._add_deletions(math.inf)
+        self.actions = [it for it in self.actions if it.type != "create" or not self._is_claim_of_set(it)]
+        for resource, obj in (*self.initial, *((it.resource, it.body) for it in self.actions if it.type == "create")):
+            if (
+                resource is STORAGE_CLASSES
+                and (seconds := self._provisioning.median(obj["metadata"]["name"])) is not None
+            ):
+                annotations = {**(obj["metadata"].get("annotations") or {}), PROVISION_SECONDS: f"{seconds:.3f}"}
+                obj["metadata"] = {**obj["metadata"], "annotations": annotations}
+
+    def _is_claim_of_set(self, action: UserAction) -> bool:
+        """Return True for a claim that a StatefulSet creates: the claim has no reference to it."""
+        prefix, _, ordinal = action.name.rpartition("-")
+        is_claim = action.resource is PERSISTENT_VOLUME_CLAIMS and ordinal.isdecimal()
+        return is_claim and (action.namespace, prefix) in self._claims_of_sets
+
+    def _add_deletions(self, seconds: float) -> None:
+        """Add the deletions by users, decided by then, of pods that a controller here replaces."""
+        for deletion in self._deletions.decided(seconds):
+            metadata, node = deletion.pod["metadata"], deletion.pod["spec"].get("nodeName", "")
+            body = {"gracePeriodSeconds": metadata.get("deletionGracePeriodSeconds", 0)}
+            place = (PODS, metadata["namespace"], metadata["name"])
+            workload = self._workloads.name_of(deletion.pod)
+            self.actions.append(UserAction(deletion.seconds, "delete replaced", *place, body, workload, node))
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
@@ -241,14 +286,25 @@ class _Reader:
         if failure != _failure(before):
             annotations = patch.setdefault("metadata", {}).setdefault("annotations", {})
             annotations[_FAIL] = failure or None
+            if not failure:
+                self.times.node_returned(change.seconds, node["metadata"]["name"])
         if patch:
-            # the heartbeats ended before the condition became Unknown
-            seconds = change.seconds - (NODE_LOST_SECONDS if failure == "unreachable" != _failure(before) else 0.0)
-            action = UserAction(max(0.0, seconds), "patch", NODES, "", node["metadata"]["name"], patch)
-            self.actions.append(action)
+            name, seconds = node["metadata"]["name"], change.seconds
+            if failure == "unreachable" != _failure(before):
+                # the heartbeats ended before the condition became Unknown, but not before the last report of a pod
+                seconds = max(0.0, seconds - NODE_LOST_SECONDS, self._reported.get(name, 0.0))
+                conditions = {"status": {"conditions": node["status"]["conditions"]}}
+                self._add("lose node", change, NODES, node, conditions)
+            self.actions.append(UserAction(seconds, "patch", NODES, "", name, patch))
         status = _merge_patch(_sizes(before), _sizes(node))
         if status:
             self._add("patch status", change, NODES, node, {"status": status})
+
+
+def _claim_prefixes(stateful_set: JSON) -> set[tuple[str, str]]:
+    """Return namespace, and name without ordinal, of the claims that a StatefulSet creates."""
+    metadata, templates = stateful_set["metadata"], stateful_set["spec"].get("volumeClaimTemplates") or ()
+    return {(metadata["namespace"], f"{it['metadata']['name']}-{metadata['name']}") for it in templates}
 
 
 def _is_managed_by_users(resource: Resource[Any], obj: JSON) -> bool:

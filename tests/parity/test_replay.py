@@ -1,208 +1,150 @@
-"""Workloads run by kube-controller-manager and kube-scheduler are recorded and replayed: same placements and times.
+"""Workloads on a real API server with kube-controller-manager and kube-scheduler are recorded and replayed.
 
-Each workload leaves the scheduler no choice by chance. Skipped if the binaries are not installed.
+Placements are compared where kube-scheduler had no choice by chance: its log has the scores of all nodes of an attempt,
+and it chooses at random among those with the highest one. Of two pods of one controller either may be deleted first:
+placements are those of a workload's pods in any order. Skipped if the binaries are not installed.
 """
 
 from __future__ import annotations
 
-import time
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.replay.measurement import PodRun
 from kubeloop.replay.replay import ReplayResult, measure_recording, replay, replay_options
 from kubeloop.replay.user_actions import read_file
-from support.comparison.go_components import COMPONENTS, GoComponents
-from support.comparison.real_apiserver import why_missing
-from support.processes.cli_processes import TIMEOUT_SECONDS, Kubectl, Kubeloop
+from support.comparison.fake_kubelet import fake_kubelet
+from support.comparison.real_apiserver import needs_binaries, real_apiserver
+from support.comparison.recorded_workloads import WORKLOADS, prepare_cluster, run_workloads, volume_provisioner
+from support.processes.cli_processes import Kubeloop, wait_until
 
-JSON = dict[str, Any]
-NODES = 6
-RESOLUTION_SECONDS = 2.0  # kube-scheduler retries a pod after a backoff of a second and more
-
-
-def _deployment(name: str, replicas: int, pod: JSON, *, image: str = "app:1") -> JSON:
-    container = {"name": "c", "image": image, "resources": {"requests": pod.pop("requests", {})}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container], **pod}},
-        },
-    }
+RESOLUTION_SECONDS = 2.0  # kube-scheduler checks once per second whether volumes are bound, and whether a backoff ended
+_ATTEMPT = re.compile(r'"Attempting to schedule pod" pod="(?P<pod>[^"]+)"')
+_SCORE = re.compile(r'"Calculated node\'s final score for pod" pod="(?P<pod>[^"]+)" node="[^"]+" score=(?P<score>\d+)')
 
 
-def _apart(name: str) -> JSON:
-    term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"}
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+class Truth:
+    """A recording and its replay.
+
+    by_chance: keys of pods with several best nodes. delay: seconds that requests take on this machine: the time to bind
+    that 95 % of the pods do not exceed that have waited for nothing.
+    """
+
+    def __init__(self, path: Path, scheduler_log: str) -> None:
+        recording = RecordingFile(path)
+        day = read_file(recording)
+        self.findings = [*day.findings]
+        self.recorded = measure_recording(recording, day)
+        self.replayed = replay(day, "replay", replay_options("", seed=0))
+        self.by_chance = pods_with_equal_scores(scheduler_log)
+        runs = self.recorded.measurement.runs.values()
+        at_once = sorted(it.bound - it.created for it in runs if it.bound is not None and not it.waits)
+        self.delay = at_once[len(at_once) * 95 // 100]
 
 
-def _on(node: int) -> JSON:
-    return {"nodeSelector": {"kubernetes.io/hostname": f"node-{node}"}}
-
-
-def _job() -> JSON:
-    container = {"name": "c", "image": "job:1"}
-    template = {"metadata": {}, "spec": {"restartPolicy": "Never", "containers": [container], **_on(5)}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "job", "namespace": "default"},
-        "spec": {"completions": 6, "parallelism": 2, "template": template},
-    }
-
-
-def _priority_class() -> JSON:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": "high"},
-        "value": 1000,
-    }
-
-
-def _stateful_set() -> JSON:
-    pod = {"containers": [{"name": "c", "image": "db:1"}], **_on(4)}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": "db", "namespace": "default"},
-        "spec": {
-            "replicas": 3,
-            "serviceName": "db",
-            "selector": {"matchLabels": {"app": "db"}},
-            "template": {"metadata": {"labels": {"app": "db"}}, "spec": pod},
-        },
-    }
-
-
-class _Users:
-    """The users of the recorded cluster."""
-
-    def __init__(self, kubectl: Kubectl) -> None:
-        self._kubectl = kubectl
-
-    def apply(self, *objects: JSON) -> None:
-        items = {"apiVersion": "v1", "kind": "List", "items": objects}
-        self._kubectl("apply", "-f", "-", stdin=msgspec.json.encode(items).decode())
-
-    def wait_for_phases(self, selector: str, **phases: int) -> None:
-        """Wait until the pods of a selector have these phases; a pod without a node counts as Pending."""
-        end = time.monotonic() + TIMEOUT_SECONDS
-        while True:
-            pods = self._kubectl.json("get", "pods", "-l", selector)["items"]
-            found = Counter(pod["status"]["phase"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
-            if found == phases:
-                return
-            assert time.monotonic() < end, (selector, found, phases)
-            time.sleep(0.3)
-
-    def wait_for_components(self) -> None:
-        """Wait until controllers and scheduler lead."""
-        self.apply(_deployment("first", 1, {}))
-        self.wait_for_phases("app=first", Running=1)
-        self._kubectl("delete", "deployment", "first", "--cascade=foreground")
-        self.wait_for_phases("app=first")
-
-    def act(self) -> None:
-        self.apply(_deployment("apart", NODES, _apart("apart")))
-        self.wait_for_phases("app=apart", Running=NODES)
-        self.apply(_deployment("apart", NODES, _apart("apart"), image="app:2"))
-        self.apply(_job(), _stateful_set(), _priority_class())
-        self._kubectl("rollout", "status", "deployment/apart", "--timeout=60s")
-        self._kubectl("rollout", "status", "statefulset/db", "--timeout=60s")
-        self._kubectl("wait", "--for=condition=complete", "job/job", "--timeout=60s")
-        self.apply(_deployment("low", 4, {"requests": {"cpu": "2"}, **_on(0)}))  # a node has 8 CPUs
-        self.wait_for_phases("app=low", Running=4)
-        self.apply(_deployment("high", 1, {"requests": {"cpu": "4"}, "priorityClassName": "high", **_on(0)}))
-        self.wait_for_phases("app=high", Running=1)
-        self.wait_for_phases("app=low", Running=2, Pending=2)
-        self._kubectl("scale", "deployment/high", "--replicas=0")
-        self.wait_for_phases("app=low", Running=4)
-        self._kubectl("drain", "node-3", "--ignore-daemonsets", "--timeout=60s")
-        self.wait_for_phases("app=apart", Running=NODES - 1, Pending=1)
-        time.sleep(2.0)
+def pods_with_equal_scores(log: str) -> set[str]:
+    """Return the pods for which several nodes had the highest score in the last attempt."""
+    scores: dict[str, list[int]] = {}
+    for line in log.splitlines():
+        if match := _ATTEMPT.search(line):
+            scores[match["pod"]] = []
+        elif match := _SCORE.search(line):
+            scores[match["pod"]].append(int(match["score"]))
+    return {pod for pod, values in scores.items() if values and values.count(max(values)) > 1}
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[ReplayResult, ReplayResult]:
-    """Return the measurements of the recording and of its replay."""
-    if (reason := why_missing(*COMPONENTS)) is not None:
-        pytest.skip(reason)
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    needs_binaries("kube-controller-manager", "kube-scheduler")
     folder: Path = tmp_path_factory.mktemp("replay")
-    kubeconfig, path = folder / "kubeconfig", folder / "day.kubeloop"
-    command = Kubeloop(folder)
-    with command.running("apiserver", f"--nodes={NODES}", f"--kubeconfig={kubeconfig}") as server:
-        server.wait_for("export KUBECONFIG")
-        components = GoComponents(folder, str(kubeconfig))
-        try:
-            users = _Users(Kubectl(str(kubeconfig), folder))
-            users.wait_for_components()
-            with command.running("record", path, f"--kubeconfig={kubeconfig}") as recorder:
-                recorder.wait_for("recording")
-                users.act()
-        finally:
-            components.kill()
-    recording = RecordingFile(path)
-    day = read_file(recording)
-    assert recording.findings == []
-    return measure_recording(recording, day), replay(day, "replay", replay_options("", seed=0))
+    path = folder / "day.kubeloop"
+    with (
+        real_apiserver(folder / "server") as server,
+        fake_kubelet(server, heartbeats=True) as lost_nodes,
+        volume_provisioner(server),
+    ):
+        prepare_cluster(server)
+        server.start_component("kube-controller-manager", "--leader-elect=false")
+        server.start_component("kube-scheduler", "--leader-elect=false", "-v=10")
+        wait_until(lambda: "Caches are synced" in server.log("kube-scheduler"), "kube-scheduler is ready")
+        with Kubeloop(folder).running("record", path, f"--kubeconfig={server.kubeconfig}") as recorder:
+            recorder.wait_for("recording")
+            run_workloads(server, lost_nodes)
+        return Truth(path, server.log("kube-scheduler"))
 
 
-def _pods(result: ReplayResult, workload: str) -> list[PodRun]:
-    return [pod for pod in result.measurement.runs.values() if pod.workload == workload]
+def pods_of(result: ReplayResult, namespace: str) -> dict[str, list[PodRun]]:
+    """Return the pods by workload."""
+    pods: dict[str, list[PodRun]] = {}
+    for pod in result.measurement.runs.values():
+        if pod.key.startswith(f"{namespace}/"):
+            pods.setdefault(pod.workload, []).append(pod)
+    return pods
 
 
-WORKLOADS = (
-    "deployment default/apart",
-    "job default/job",
-    "statefulset default/db",
-    "deployment default/low",
-    "deployment default/high",
-)
-
-
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_placements_are_those_of_kube_scheduler(
-    results: tuple[ReplayResult, ReplayResult], workload: str, needs_kubectl: None
-):
-    recorded, replayed = (Counter(pod.node for pod in _pods(result, workload)) for result in results)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_placements_are_those_of_kube_scheduler(truth: Truth, name: str):
+    recorded, replayed = pods_of(truth.recorded, name), pods_of(truth.replayed, name)
     assert recorded
-    assert replayed == recorded
+    assert replayed.keys() == recorded.keys()
+    for workload, pods in recorded.items():
+        assert len(replayed[workload]) == len(pods), workload
+        # a later placement depends on those before it
+        first_by_chance = next((index for index, pod in enumerate(pods) if pod.key in truth.by_chance), len(pods))
+        nodes = [Counter(pod.node for pod in runs[:first_by_chance]) for runs in (replayed[workload], pods)]
+        assert nodes[0] == nodes[1], workload
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_times_are_those_of_the_recording(
-    results: tuple[ReplayResult, ReplayResult], workload: str, needs_kubectl: None
-):
-    for name in ("created", "bound"):
-        recorded, replayed = (
-            sorted(getattr(pod, name) for pod in _pods(result, workload) if getattr(pod, name) is not None)
-            for result in results
+def test_most_placements_are_not_by_chance(truth: Truth):
+    pods = [pod for pod in truth.recorded.measurement.runs.values() if pod.bound is not None]
+    assert len(pods) > 120
+    assert sum(pod.key in truth.by_chance for pod in pods) < len(pods) / 10
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_times_to_bind_agree_within_the_resolution(truth: Truth, name: str):
+    recorded, replayed = pods_of(truth.recorded, name), pods_of(truth.replayed, name)
+    for workload, pods in recorded.items():
+        # of pods that wait for room, the time of the binding agrees: on a slow machine, they are created late
+        by_time = (
+            sorted(abs(one - other) for one, other in zip(of(replayed[workload]), of(pods), strict=True))
+            for of in (times_to_bind, times_of_binding)
         )
-        assert replayed == pytest.approx(recorded, abs=RESOLUTION_SECONDS), name
+        differences = min(by_time, key=max)
+        assert differences[len(differences) // 2] < RESOLUTION_SECONDS, (workload, differences)
+        assert differences[-1] < RESOLUTION_SECONDS + 2 * truth.delay, (workload, differences, truth.delay)
 
 
-def test_preemptions_and_evictions_are_those_of_the_recording(
-    results: tuple[ReplayResult, ReplayResult], needs_kubectl: None
-):
+def times_to_bind(pods: list[PodRun]) -> list[float]:
+    return sorted(-1.0 if pod.bound is None else pod.bound - pod.created for pod in pods)
+
+
+def times_of_binding(pods: list[PodRun]) -> list[float]:
+    return sorted(-1.0 if pod.bound is None else pod.bound for pod in pods)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_preemptions_and_evictions_are_those_of_the_recording(truth: Truth, name: str):
     recorded, replayed = (
-        Counter((pod.workload, pod.disruption) for pod in result.measurement.runs.values() if pod.disruption)
-        for result in results
+        {workload: Counter(pod.disruption for pod in pods) for workload, pods in pods_of(result, name).items()}
+        for result in (truth.recorded, truth.replayed)
     )
     assert replayed == recorded
-    assert recorded["deployment default/low", "PreemptionByScheduler"] == 2
-    assert recorded["deployment default/apart", "EvictionByEvictionAPI"] == 1
 
 
-def test_no_request_of_users_is_refused(results: tuple[ReplayResult, ReplayResult], needs_kubectl: None):
-    assert results[1].findings == []
+def test_nothing_is_left_out_or_refused(truth: Truth):
+    assert truth.findings == []
+    assert truth.replayed.findings == []
+
+
+def test_recording_has_what_the_workloads_are_about(truth: Truth):
+    runs = truth.recorded.measurement.runs.values()
+    disruptions = Counter((pod.workload.partition(" ")[2], pod.disruption) for pod in runs if pod.disruption)
+    assert disruptions["preemption/low", "PreemptionByScheduler"] == 2
+    assert disruptions["drain/web", "EvictionByEvictionAPI"] >= 1
+    assert disruptions["node-loss/web", "DeletionByTaintManager"] >= 1
+    assert disruptions["taint/patient", "DeletionByTaintManager"] == 1

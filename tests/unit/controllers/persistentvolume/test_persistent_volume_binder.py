@@ -132,6 +132,7 @@ class Cluster:
 @asynccontextmanager
 async def running(cluster: Cluster | None = None) -> AsyncIterator[Cluster]:
     cluster = cluster or Cluster()
+    register_default_class(cluster)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part.run()) for part in cluster.parts]
         await settle()
@@ -139,6 +140,12 @@ async def running(cluster: Cluster | None = None) -> AsyncIterator[Cluster]:
         await settle()
         for task in reversed(tasks):
             task.cancel()
+
+
+def register_default_class(cluster: Cluster) -> None:
+    for part in cluster.parts:
+        if isinstance(part, VolumeProvisioner):
+            part.register()
 
 
 async def settle() -> None:
@@ -567,9 +574,8 @@ async def test_foreign_finalizer_of_deleted_claim_remains():
 
 async def test_register_creates_default_storage_class_once():
     cluster = Cluster()
-    for part in cluster.parts * 2:
-        if isinstance(part, VolumeProvisioner):
-            part.register()
+    for _ in range(2):
+        register_default_class(cluster)
     (storage_class,) = cluster.store.list(STORAGE_CLASSES)
     assert storage_class["metadata"]["annotations"] == {"storageclass.kubernetes.io/is-default-class": "true"}
     assert storage_class["volumeBindingMode"] == "WaitForFirstConsumer"

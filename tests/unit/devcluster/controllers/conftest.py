@@ -15,6 +15,7 @@ async def start() -> AsyncIterator[Any]:
     tasks = []
 
     async def start(cluster: Any) -> Any:
+        cluster.provisioner.register()
         tasks.append(asyncio.ensure_future(cluster.provisioner.run()))
         await asyncio.sleep(1)
         return cluster

@@ -87,3 +87,16 @@ def test_pods_of_the_start_are_not_those_that_a_workload_creates():
     observe(times, "a", (0.0, pod("a", "Running", node="n")), (8.0, pod("a", "Succeeded", node="n")), initial=True)
     assert times.of("job default/a", 0) is None
     assert times.of_initial("a") == PodTimes(run=8.0)
+
+
+def test_time_to_stop_begins_when_a_failed_node_returns():
+    times = WorkloadTimes()
+    stopped = pod("a", "Running", node="n", deletionTimestamp="2026-01-01T00:00:00Z")
+    observe(times, "a", (1.0, pod("a", "Running", node="n", ready=True)), (9.0, stopped))
+    times.node_returned(20.0, "other")
+    times.node_returned(40.0, "n")
+    times.deleted(41.5, stopped)
+    times.node_returned(60.0, "n")
+    recorded = times.of("job default/a", 0)
+    assert recorded is not None
+    assert recorded.stop == 1.5

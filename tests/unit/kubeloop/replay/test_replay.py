@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.objects.resources import NODES
 from kubeloop.kube.user_error import UserError
 from kubeloop.planning.plan_changes import PlanChanges, parse_scale
 from kubeloop.process.manifests import Manifest
@@ -19,7 +21,7 @@ from kubeloop.replay.page import report_page
 from kubeloop.replay.replay import ReplayResult, measure_recording, replay, replay_options
 from kubeloop.replay.report import Report, build_report
 from kubeloop.replay.text import report_lines
-from kubeloop.replay.user_actions import read_day
+from kubeloop.replay.user_actions import read_day, read_file
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock, run
 from support.recordings.recorded_cluster import recording
@@ -170,6 +172,89 @@ def test_text_has_a_column_per_run_and_names_differences(report: Report):
     assert "pods bound" in text
     assert "unschedulable: Insufficient cpu" in text
     assert "default and packing:" in text
+
+
+async def _fail(cluster: MemoryCluster, node: str, mode: str | None) -> None:
+    patch = {"metadata": {"annotations": {"kubeloop.dev/fail": mode}}}
+    await cluster.client.patch(NODES, node, patch, PatchType.MERGE)
+
+
+@pytest.mark.parametrize("is_lost_before", [False, True], ids=["lost while recorded", "lost before"])
+def test_lost_node_has_the_times_of_the_recording(tmp_path: Path, is_lost_before: bool):
+    path = tmp_path / "day.kubeloop"
+    toleration = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "tolerationSeconds": 5}
+
+    async def record() -> None:
+        clock = VirtualClock()
+        async with memory_cluster(clock=clock, nodes=3) as cluster:
+            if is_lost_before:
+                await _fail(cluster, "node-0", "unreachable")
+                await asyncio.sleep(90.0)
+            with recording(cluster.api.store, path, clock):
+                await cluster.apply(deployment("web", 6, tolerations=[toleration]))
+                await asyncio.sleep(10.0)
+                await _fail(cluster, "node-0", "unreachable")
+                await asyncio.sleep(90.0)
+                await _fail(cluster, "node-0", None)
+                await asyncio.sleep(10.0)  # until its taints are removed
+                await cluster.apply(deployment("web", 9, tolerations=[toleration]))
+                await asyncio.sleep(30.0)
+
+    run(record())
+    day = read_file(RecordingFile(path))
+    before, after = measure_recording(RecordingFile(path), day), replay(day, "default", replay_options("", seed=0))
+    pods = [_pods(result, "deployment default/web") for result in (before, after)]
+    assert len(pods[1]) == len(pods[0])
+    for name in ("created", "bound", "deleted"):
+        times = [sorted(getattr(pod, name) or 0.0 for pod in runs) for runs in pods]
+        assert times[1] == pytest.approx(times[0], abs=1.1), name  # the check of nodes runs each second
+    assert Counter(pod.disruption for pod in pods[1]) == Counter(pod.disruption for pod in pods[0])
+    assert any(pod.disruption for pod in pods[0]) is not is_lost_before
+    assert not any(pod.node == "node-0" and pod.bound < 90.0 for pod in pods[1] if is_lost_before)
+
+
+def test_pod_that_a_user_deleted_is_deleted_and_replaced(tmp_path: Path):
+    path = tmp_path / "day.kubeloop"
+
+    async def record() -> None:
+        clock = VirtualClock()
+        async with memory_cluster(clock=clock, nodes=3) as cluster:
+            with recording(cluster.api.store, path, clock):
+                await cluster.apply(deployment("web", 2))
+                await asyncio.sleep(10.0)
+                await cluster.delete(f"pod/{(await cluster.pods())[0].metadata.name}")
+                await asyncio.sleep(10.0)
+
+    run(record())
+    result = replay(read_file(RecordingFile(path)), "default", replay_options("", seed=0))
+    pods = _pods(result, "deployment default/web")
+    assert [pod.deleted is not None for pod in pods].count(True) == 1
+    assert max(pod.created for pod in pods) == pytest.approx(10.0, abs=0.5)
+
+
+def test_storage_classes_are_those_of_the_recording(tmp_path: Path):
+    path = tmp_path / "day.kubeloop"
+    head = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "standard"}}
+    recorded = {**head, "provisioner": "disks.example.com", "volumeBindingMode": "Immediate"}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    volume = {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+
+    async def record(*, has_class: bool) -> None:
+        clock = VirtualClock()
+        async with memory_cluster(clock=clock, nodes=1) as cluster:
+            await cluster.delete("storageclass/standard")
+            if has_class:
+                await cluster.apply(recorded)
+            path.unlink(missing_ok=True)
+            with recording(cluster.api.store, path, clock):
+                await cluster.apply(deployment("db", 1, volumes=[volume]))
+                await asyncio.sleep(10.0)
+
+    for has_class in (True, False):
+        run(record(has_class=has_class))
+        day = read_file(RecordingFile(path))
+        (pod,) = _pods(replay(day, "default", replay_options("", seed=0)), "deployment default/db")
+        assert pod.bound is None  # not the default class of development clusters
 
 
 def test_refused_request_is_a_finding(recorded: Path):

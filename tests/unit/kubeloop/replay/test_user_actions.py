@@ -153,7 +153,7 @@ def test_pods_of_unknown_controllers_act_as_recorded():
 
 def test_lost_node_fails_a_grace_period_before_its_condition_is_unknown():
     before, lost = node("n1"), node("n1", "Unknown")
-    fails, recovers = actions(modified(100.0, "nodes", before, lost), modified(300.0, "nodes", lost, before))
+    fails, is_lost, recovers = actions(modified(100.0, "nodes", before, lost), modified(300.0, "nodes", lost, before))
     assert fails == UserAction(
         100.0 - NODE_LOST_SECONDS,
         "patch",
@@ -162,7 +162,74 @@ def test_lost_node_fails_a_grace_period_before_its_condition_is_unknown():
         "n1",
         {"metadata": {"annotations": {"kubeloop.dev/fail": "unreachable"}}},
     )
+    assert (is_lost.seconds, is_lost.type) == (100.0, "lose node")
+    assert is_lost.body == {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     assert (recovers.seconds, recovers.body) == (300.0, {"metadata": {"annotations": {"kubeloop.dev/fail": None}}})
+
+
+@pytest.mark.parametrize(
+    ("lost", "fails"),
+    [
+        pytest.param(30.0, 0.0, id="before the recording"),
+        pytest.param(100.0, 55.0, id="after the last report of a pod"),
+        pytest.param(300.0, 250.0, id="a grace period before"),
+    ],
+)
+def test_node_is_lost_after_its_last_sign_of_life(lost: float, fails: float):
+    ready = {**POD, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    changes = [modified(lost, "nodes", node("n1"), node("n1", "Unknown"))]
+    if lost > 55.0:
+        changes.insert(0, modified(55.0, "pods", POD, ready))
+    assert actions(*changes)[0].seconds == fails
+
+
+def test_claims_that_a_stateful_set_creates_are_not_of_users():
+    template = {"metadata": {"name": "data"}, "spec": {}}
+    stateful_set = obj("StatefulSet", "db", api_version="apps/v1", spec={"volumeClaimTemplates": [template]})
+    names = ("data-db-0", "data-db-x", "data-other-0")
+    claims = [added(1.0, "persistentvolumeclaims", obj("PersistentVolumeClaim", name, spec={})) for name in names]
+    created = actions(*claims, added(1.1, "statefulsets.apps", stateful_set))  # watches arrive in any order
+    assert [action.name for action in created] == ["data-db-x", "data-other-0", "db"]
+
+
+def test_provisioning_takes_the_recorded_median_of_its_class():
+    def claim(name: str, **spec: Any) -> JSON:
+        requested = {"annotations": {"volume.kubernetes.io/selected-node": "n1"}}
+        spec = {"storageClassName": "fast", **spec}
+        return obj("PersistentVolumeClaim", name, metadata=requested, spec=spec)
+
+    classes = [{"kind": "StorageClass", "metadata": {"name": name}} for name in ("fast", "unused")]
+    changes = [added(0.0, "storageclasses.storage.k8s.io", it, initial=True) for it in classes]
+    for name, seconds in (("a", 3.0), ("b", 9.0), ("c", 4.0)):
+        bound = claim(name, volumeName=f"pv-{name}")
+        changes.append(added(10.0, "persistentvolumeclaims", claim(name)))
+        changes.append(modified(10.0 + seconds, "persistentvolumeclaims", claim(name), bound))
+    day = read_day(Changes(*changes))
+    annotations = [stored["metadata"].get("annotations") for _, stored in day.initial]
+    assert annotations == [{"kubeloop.dev/provision-seconds": "4.000"}, None]
+
+
+def test_csi_nodes_are_replayed():
+    csi_node = {
+        "kind": "CSINode",
+        "apiVersion": "storage.k8s.io/v1",
+        "metadata": {"name": "n1"},
+        "spec": {"drivers": []},
+    }
+    day = read_day(Changes(added(0.0, "csinodes.storage.k8s.io", csi_node, initial=True)))
+    assert [stored for _, stored in day.initial] == [csi_node]
+
+
+def test_deletion_of_a_replaced_pod_is_of_a_user():
+    stopped = {**POD, "metadata": {**POD["metadata"], "deletionTimestamp": "t", "deletionGracePeriodSeconds": 5}}
+    (action,) = actions(
+        added(0.0, "deployments.apps", DEPLOYMENT, initial=True),
+        added(0.0, "replicasets.apps", REPLICA_SET, initial=True),
+        added(0.0, "pods", POD, initial=True),
+        modified(7.0, "pods", POD, stopped),
+    )
+    assert (action.seconds, action.type, action.name, action.node) == (7.0, "delete replaced", "web-1-a", "n1")
+    assert (action.workload, action.body) == ("deployment default/web", {"gracePeriodSeconds": 5})
 
 
 def test_cordon_is_an_action_and_its_taint_is_not():
