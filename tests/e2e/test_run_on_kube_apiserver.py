@@ -25,7 +25,7 @@ from support.comparison.scenario import JSON, deployment, run_scenario
 from support.objects.devices import claim, device, device_class, device_slice
 from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS, WEB, Kubectl, Kubeloop, KubeloopProcess
 
-ROLE = ROOT / "deploy" / "kubeloop.yaml"
+ROLE = ROOT / "deploy" / "scheduler" / "kubeloop.yaml"
 ACCOUNT = "system:serviceaccount:kube-system:kubeloop"
 SMALL = {"resources": {"requests": {"cpu": "10m"}}}
 OWN_CONTROLLERS = "deployment,replicaset,replicationcontroller,scheduler"
