@@ -135,6 +135,14 @@ class Store(Generic[T]):
             for value in function(obj):
                 index.setdefault(value, {})[key] = obj
 
+    def shared_index(self, name: str, function: IndexFunction[T]) -> str:
+        """Return the name of the index with this function; without one, add it as `name`."""
+        for existing, other in self._index_functions.items():
+            if other == function:
+                return existing
+        self.add_index(name, function)
+        return name
+
     def put(self, key: str, obj: T) -> T | None:
         """Store `obj` under `key` and return the previous object, if any. For the informer only."""
         self.version += 1

@@ -55,7 +55,8 @@ class Sites(Controller):
         site = self.cache.get(SITES, request)
         if site is None or site.metadata.deletion_timestamp is not None:
             return None
-        await self.apply_set(site, [config_map_of(site), deployment_of(site)])
+        await self.create_or_patch(site, config_map_of(site))
+        await self.create_or_patch(site, deployment_of(site))
         deployment = self.cache.get(DEPLOYMENTS, request)
         ready = (deployment.status.ready_replicas or 0) if deployment is not None else 0
         is_ready = ready >= site.spec.replicas

@@ -35,6 +35,7 @@ class Cache:
         self._factory = informers
         self._namespaces = tuple(namespaces)
         self._informers: dict[tuple[str, str, str], dict[str, SharedInformer[Any]]] = {}  # by namespace, "" for all
+        self._index_names: dict[tuple[SharedInformer[Any], str], str] = {}
         self._selectors: dict[tuple[str, str, str], Callable[[ApiObject], bool]] = {}
 
     def get(self, resource: Resource[T], name: str | Request, namespace: str = "") -> T | None:
@@ -58,11 +59,16 @@ class Cache:
     def by_index(self, resource: Resource[T], index: str, value: str) -> builtins.list[T]:
         """Return the objects for which the index function returns `value`; see Watch.indexes. Raises KeyError for an
         unknown index."""
-        return self._indexed(resource, f"{self._controller}/{index}", value)
+        return [
+            _copy(obj)
+            for informer in self._of(resource).values()
+            for obj in informer.store.by_index(self._index_names[informer, index], value)
+        ]
 
     def owned_by(self, resource: Resource[T], owner: ApiObject) -> builtins.list[T]:
         """Return the objects that `owner` controls."""
-        return self._indexed(resource, "owner", metadata_of(owner).uid)
+        informers, uid = self._of(resource).values(), metadata_of(owner).uid
+        return [_copy(obj) for informer in informers for obj in informer.store.by_index("owner", uid)]
 
     # --- for the runner ----------------------------------------------------------------------------------------------
 
@@ -82,7 +88,8 @@ class Cache:
         }
         for informer in informers.values():
             for name, function in watch.indexes.items():
-                informer.store.add_index(f"{self._controller}/{name}", function)
+                shared = informer.store.shared_index(f"{self._controller}/{name}", function)
+                self._index_names[informer, name] = shared
         key = _key(resource)
         if self._informers.setdefault(key, informers) != informers:
             raise ValueError(f"{resource.group_resource} is watched twice, with different selectors")
@@ -115,10 +122,6 @@ class Cache:
     def has(self, resource: Resource[Any]) -> bool:
         """Return True if the resource is watched."""
         return _key(resource) in self._informers
-
-    def _indexed(self, resource: Resource[T], index: str, value: str) -> builtins.list[T]:
-        informers = self._of(resource).values()
-        return [_copy(obj) for informer in informers for obj in informer.store.by_index(index, value)]
 
     def _of(self, resource: Resource[T]) -> dict[str, SharedInformer[T]]:
         informers = self._informers.get(_key(resource))

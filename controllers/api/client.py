@@ -10,12 +10,12 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, NamedTuple, Protocol, TypeVar, Unpack
 
 import msgspec
 
 from kubeloop.controllers.api.objects import ApiObject, Request, kind_of, manifest_of, metadata_of
-from kubeloop.controllers.api.patches import Patch, pinned_merge_patch
+from kubeloop.controllers.api.patches import Patch, merge_patch, pinned_merge_patch, strategic_merge_patch
 from kubeloop.controllers.runtime.pods.pod_control import PodControl
 from kubeloop.controllers.runtime.resources.served_resources import ServedResources
 from kubeloop.kube.client import api_client
@@ -24,7 +24,7 @@ from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.errors import Conflict, Invalid, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectMeta
 from kubeloop.kube.objects.object_fields import controller_of
-from kubeloop.kube.objects.resources import ALL, PODS, Resource
+from kubeloop.kube.objects.resources import ALL, BY_GROUP_KIND, PODS, Resource
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 T = TypeVar("T")
@@ -77,6 +77,21 @@ class NoWriteObserver:
         return None
 
 
+class _ApplyStep(NamedTuple):
+    """A manifest to apply. memory, digest: key and value of what is remembered of it.
+
+    cached: the present object, None if it does not exist. unchanged: the result without a request; None to send one.
+    """
+
+    resource: Resource[Any]
+    request: Request
+    body: dict[str, Any]
+    memory: str
+    digest: bytes
+    cached: ApiObject | None
+    unchanged: dict[str, Any] | None
+
+
 class Client:
     """Kubernetes verbs on objects.
 
@@ -106,10 +121,15 @@ class Client:
         self._by_type: dict[type, Resource[Any]] = {}
         self._by_kind: dict[tuple[str, str], Resource[Any]] = {}
         self._applied: dict[str, tuple[bytes, object]] = {}  # digest of the manifest, and the state after the request
+        shared_types: set[type] = set()
         for resource in (*ALL, *resources):
             self._by_kind[resource.api_version, resource.kind] = resource
             if resource.type is not dict:
-                self._by_type[resource.type] = resource
+                other = self._by_type.setdefault(resource.type, resource)
+                if (other.group, other.kind) != (resource.group, resource.kind):
+                    shared_types.add(resource.type)
+        for type_ in shared_types:  # such as PartialObjectMetadata
+            del self._by_type[type_]
 
     # --- reads -------------------------------------------------------------------------------------------------------
 
@@ -216,14 +236,10 @@ class Client:
         raise ApplyConflict. No request is sent if the same manifest was applied before, and the cached object has not
         changed since; the result is then that object.
         """
-        resource = await self.resource_of(manifest)
-        body = {**manifest, "apiVersion": resource.api_version, "kind": resource.kind}
-        request = Request.of(manifest)
-        memory = f"{resource.group_resource} {request} {subresource}"
-        digest = hashlib.blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest()
-        cached = self._observer.cached(resource, request)
-        if cached is not None and self._applied.get(memory) == (digest, _applied_state(cached, subresource)):
-            return {**manifest_of(cached), **{name: body[name] for name in body.keys() - {"metadata", "status"}}}
+        step = await self._apply_step(manifest, subresource)
+        resource, request, body, cached = step.resource, step.request, step.body, step.cached
+        if step.unchanged is not None:
+            return step.unchanged
         async with self._write(resource, "apply", manifest):
             applied: dict[str, Any] = await self.raw.patch(
                 resource,
@@ -236,15 +252,51 @@ class Client:
             )
         if cached is not None and metadata_of(cached).resource_version == metadata_of(applied).resource_version:
             self._withdraw(resource, request.key)
-        self._applied.pop(memory, None)
-        self._applied[memory] = digest, _applied_state(applied, subresource)
-        if len(self._applied) > _MAX_APPLIED:
-            del self._applied[next(iter(self._applied))]
+        self._remember(step, applied, subresource)
         return self._wrote(resource, applied)
 
     async def apply_status(self, manifest: Mapping[str, Any], *, force: bool = True) -> dict[str, Any]:
         """Apply the status of a manifest; see apply()."""
         return await self.apply(manifest, force=force, subresource="status")
+
+    async def create_or_patch(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create the object of a manifest that the cache lacks, else merge the manifest into it.
+
+        It takes the API server half the CPU of apply(), but fields that an earlier manifest had remain, and fields of
+        other managers are taken over. No request is sent in the cases of apply(). Raises AlreadyExists if the cache
+        does not have the object yet. Source: controllerutil.CreateOrPatch.
+        """
+        step = await self._apply_step(manifest, "")
+        if step.unchanged is not None:
+            return step.unchanged
+        written: dict[str, Any]
+        if step.cached is None:
+            written = await self.create(step.body)
+        else:
+            metadata = {**(step.body.get("metadata") or {}), "uid": metadata_of(step.cached).uid}
+            is_built_in = (step.resource.group, step.resource.kind) in BY_GROUP_KIND
+            patch = strategic_merge_patch if is_built_in else merge_patch
+            written = await self.patch({**step.body, "metadata": metadata}, patch(step.body))
+        self._remember(step, written, "")
+        return written
+
+    async def _apply_step(self, manifest: Mapping[str, Any], subresource: str) -> _ApplyStep:
+        resource = await self.resource_of(manifest)
+        body = {**manifest, "apiVersion": resource.api_version, "kind": resource.kind}
+        request = Request.of(manifest)
+        memory = f"{resource.group_resource} {request} {subresource}"
+        digest = hashlib.blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest()
+        cached = self._observer.cached(resource, request)
+        unchanged: dict[str, Any] | None = None
+        if cached is not None and self._applied.get(memory) == (digest, _applied_state(cached, subresource)):
+            unchanged = {**manifest_of(cached), **{name: body[name] for name in body.keys() - {"metadata", "status"}}}
+        return _ApplyStep(resource, request, body, memory, digest, cached, unchanged)
+
+    def _remember(self, step: _ApplyStep, written: ApiObject, subresource: str) -> None:
+        self._applied.pop(step.memory, None)
+        self._applied[step.memory] = step.digest, _applied_state(written, subresource)
+        if len(self._applied) > _MAX_APPLIED:
+            del self._applied[next(iter(self._applied))]
 
     async def scale(self, obj: ApiObject, replicas: int) -> None:
         """Set the replicas of an object by its subresource scale."""

@@ -161,6 +161,10 @@ class Controller:
         the owner."""
         return await self.client.apply(self._owned(owner, manifest))
 
+    async def create_or_patch(self, owner: ApiObject, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object that `owner` controls, or merge the manifest into it; see Client.create_or_patch."""
+        return await self.client.create_or_patch(self._owned(owner, manifest))
+
     async def apply_set(self, owner: ApiObject, manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Apply the manifests as objects that `owner` controls, and delete the other objects that it controls.
 

@@ -47,6 +47,11 @@ def matches(condition: Callable[[T_obj], bool]) -> Predicate[T_obj]:
     return lambda old, new: (old is not None and condition(old)) or (new is not None and condition(new))
 
 
+def is_deleted(old: ApiObject | None, new: ApiObject | None) -> bool:
+    """Return True for a deleted object only."""
+    return new is None
+
+
 def all_of(*predicates: Predicate[Any]) -> Predicate[Any]:
     """Return a predicate that is True if all are."""
     return lambda old, new: all(predicate(old, new) for predicate in predicates)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from kubeloop.controllers.api.cache import Cache, NotWatched
 from kubeloop.controllers.api.client import Client, NoKindMatch
 from kubeloop.controllers.api.controller import (
@@ -88,8 +90,16 @@ def created_pods_owner(factory: ControllerFactory) -> str:
 class ControllerRunner(EventDrivenController):
     """One controller in one process; `run()` works until cancelled."""
 
-    def __init__(self, context: ControllerContext, factory: ControllerFactory, *, workers: int | None = None) -> None:
-        """workers: number of concurrent reconciles, instead of that of the controller's options."""
+    def __init__(
+        self,
+        context: ControllerContext,
+        factory: ControllerFactory,
+        *,
+        workers: int | None = None,
+        resyncs: bool = True,
+    ) -> None:
+        """workers: number of concurrent reconciles, instead of that of the controller's options. resyncs: False for a
+        controller that reconciles after events only."""
         declared = controller_class(factory)
         options = declared.options
         self.name = declared.name
@@ -112,7 +122,7 @@ class ControllerRunner(EventDrivenController):
         self._metrics = _Metrics(context, declared)
         self._for = reconciled_resource(declared)
         self._kind = self._for.kind.lower() if self._for is not None else ""
-        self._resync_seconds = options.resync_seconds
+        self._resync_seconds = options.resync_seconds if resyncs else 0.0
         self._versions: dict[str, Callable[[], str]] = {}  # of the caches, by the text of an informer
         self._consistency = ConsistencyStore(self._versions)
         self._added: list[Watch[Any]] = []
@@ -122,7 +132,7 @@ class ControllerRunner(EventDrivenController):
         self._other_clusters = context.clusters
         self._watched_clusters: dict[str, _ClusterAccess] = {}
         self._clients: dict[InformerFactory, Client] = {}  # of connect()
-        self._own = own = self._watched_cluster(context.informers, PodControl(context))
+        self._own = own = self._access(context.informers, context.client, PodControl(context))
         self._cache = own.cache
         self.controller = factory(
             ControllerHandle(
@@ -158,23 +168,23 @@ class ControllerRunner(EventDrivenController):
 
     # --- clusters ----------------------------------------------------------------------------------------------------
 
-    def _watched_cluster(self, informers: InformerFactory, pods: PodControl | None = None) -> _ClusterAccess:
+    def _access(self, informers: InformerFactory, raw: ApiClient, pods: PodControl | None = None) -> _ClusterAccess:
         cache = Cache(self.name, informers, self._namespaces)
-        writes = _OwnWrites(cache, informers.client, self._consistency)
+        writes = _OwnWrites(cache, raw, self._consistency)
         client = Client(
-            informers.client,
+            raw,
             field_manager=self._field_manager,
             resources=self._resources,
             observer=writes,
             pods=pods,
         )
-        return _ClusterAccess(cache, client, writes, ServedResources(informers.client))
+        return _ClusterAccess(cache, client, writes, ServedResources(raw))
 
     async def _connected(self, name: str) -> _ClusterAccess:
         """Return another cluster. Raises UserError if there is no connection to it."""
         informers = await self._informers_of(None, name)
         if name not in self._watched_clusters:
-            self._watched_clusters[name] = self._watched_cluster(informers)
+            self._watched_clusters[name] = self._access(informers, informers.client)
         return self._watched_clusters[name]
 
     async def _informers_of(self, kubeconfig: str | None, context: str | None) -> InformerFactory:
@@ -245,11 +255,16 @@ class ControllerRunner(EventDrivenController):
             return by_owner(self._for, match_every_owner=watch.match_every_owner)
         requests = watch.requests if isinstance(watch, Watches) else None
         if isinstance(requests, InIndex):
-            index = requests
-            return lambda obj: [
-                Request.of(user) for user in self._cache.by_index(index.resource, index.index, index.value(obj))
-            ]
+            return functools.partial(self._requests_in_index, requests)
         return requests or (lambda obj: ())
+
+    def _requests_in_index(self, index: InIndex, obj: Any) -> list[Request]:
+        values = index.value(obj)
+        return [
+            Request.of(user)
+            for value in ([values] if isinstance(values, str) else values)
+            for user in self._cache.by_index(index.resource, index.index, value)
+        ]
 
     def _enqueue(self, request: Request, reason: str, cause: str) -> None:
         self.queue.add(request.key, reason)
@@ -321,7 +336,8 @@ class _ClusterAccess(NamedTuple):
 def new_controller(factory: Any, context: ControllerContext) -> Any:
     """Return what runs a built-in controller: its factory takes the context, or is a subclass of Controller."""
     if isinstance(factory, type) and issubclass(factory, Controller):
-        return ControllerRunner(context, factory, workers=context.workers)
+        # is cancelled at once when the process stops, and needs no resync, as its other part in the process
+        return ControllerRunner(replace(context, drain_seconds=0.0), factory, workers=context.workers, resyncs=False)
     return factory(context)
 
 

@@ -68,7 +68,7 @@ class Watches(Watch[T]):
 @dataclass(frozen=True)
 class InIndex:
     """Requests for the objects of `resource` whose index has a value: by default the changed object's key
-    ("namespace/name"), else what `value` returns for it.
+    ("namespace/name"), else what `value` returns for it, one value or several.
 
     Watches(SECRETS, InIndex(SITES, "secret")) with For(SITES, indexes={"secret": secrets_of}) reconciles the Sites that
     use a changed Secret.
@@ -76,7 +76,7 @@ class InIndex:
 
     resource: Resource[Any]
     index: str
-    value: Callable[[Any], str] = lambda obj: Request.of(obj).key
+    value: Callable[[Any], str | Iterable[str]] = lambda obj: Request.of(obj).key
 
 
 def to_self(obj: ApiObject) -> list[Request]:

@@ -5,7 +5,7 @@ Source: v1.36 pkg/controller/clusterroleaggregation/clusterroleaggregation_contr
 
 from __future__ import annotations
 
-from kubeloop.controllers.api.controller import Controller, ReconcileOptions, Result
+from kubeloop.controllers.api.controller import Controller, Result
 from kubeloop.controllers.api.objects import Request
 from kubeloop.controllers.api.watches import InIndex, Watches
 from kubeloop.controllers.clusterroleaggregation.aggregated_rules import aggregated_rules, plain_rules
@@ -30,7 +30,6 @@ class ClusterRoleAggregationController(Controller):
             indexes={"aggregated": _is_aggregated},
         ),
     )
-    options = ReconcileOptions(graceful_shutdown_seconds=0.0)
 
     async def reconcile(self, request: Request) -> Result:
         """Apply the rules of an aggregated ClusterRole."""

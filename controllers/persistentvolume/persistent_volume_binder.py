@@ -75,7 +75,7 @@ class PersistentVolumeBinder:
         self._claim_store.add_index(WAITING_INDEX, by_wait)
         self._volume_store.add_index(CLAIM_REF_INDEX, by_claim_ref)
         self._volume_store.add_index(FREE_INDEX, by_free_class)
-        self._pods.add_index(CLAIM_INDEX, by_claim)
+        self._claim_index = self._pods.shared_index(CLAIM_INDEX, by_claim)
         self._writes = BinderWrites(context)
         self._claims, self._volumes = self._writes.claims, self._writes.volumes
         self._claim_queue, self._volume_queue = context.new_queue("claims"), context.new_queue("volumes")
@@ -230,7 +230,7 @@ class PersistentVolumeBinder:
             self._writes.record_event(claim, "Warning", "FailedBinding", text)
 
     def _waits_for(self, claim: PersistentVolumeClaim) -> tuple[str, str]:
-        pods = [pod.metadata.name for pod in self._pods.by_index(CLAIM_INDEX, claim.key) if not is_finished(pod)]
+        pods = [pod.metadata.name for pod in self._pods.by_index(self._claim_index, claim.key) if not is_finished(pod)]
         if not pods:
             return "WaitForFirstConsumer", "waiting for first consumer to be created before binding"
         if len(pods) == 1:

@@ -5,9 +5,11 @@ Source: v1.36 pkg/controller/volume/pvcprotection/pvc_protection_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.pods.volume_claims import CLAIM_INDEX, by_claim, claims_of_pod
-from kubeloop.controllers.runtime.protection_controller import ProtectionController
+from collections.abc import Iterable
+
+from kubeloop.controllers.api.watches import For, InIndex, Watches
+from kubeloop.controllers.protection.protection_controller import ProtectionController, protects
+from kubeloop.controllers.runtime.pods.volume_claims import by_claim, claims_of_pod
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
@@ -15,31 +17,26 @@ from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 FINALIZER = "kubernetes.io/pvc-protection"
 
 
-class ClaimProtectionController(ProtectionController[PersistentVolumeClaim]):
-    """Reconciles PersistentVolumeClaims; `run()` works until cancelled."""
+def _key_in_deletion(claim: PersistentVolumeClaim) -> Iterable[str]:
+    return () if claim.metadata.deletion_timestamp is None else (claim.key,)
 
-    def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context, "pvcprotection", PERSISTENT_VOLUME_CLAIMS, FINALIZER)
-        pods = context.informers.informer(PODS)
-        self._pods = pods.store
-        self._pods.add_index(CLAIM_INDEX, by_claim)
-        self._registrations = (*self._registrations, pods.on_latest(self.on_pod, deleted=self.on_pod))
 
-    def on_pod(self, pod: Pod) -> None:
-        """Enqueue the terminating claims of a Pod."""
-        if pod.spec.volumes:
-            for key, _ in claims_of_pod(pod):
-                claim = self._objects.get(key)
-                if claim is not None and claim.metadata.deletion_timestamp is not None:
-                    self.queue.add(key)
+class ClaimProtectionController(ProtectionController):
+    """Reconciles PersistentVolumeClaims."""
+
+    name = "pvcprotection"
+    resource, finalizer = PERSISTENT_VOLUME_CLAIMS, FINALIZER
+    watches = (
+        For(resource, predicates=[protects(FINALIZER)], indexes={"in deletion": _key_in_deletion}),
+        Watches(PODS, InIndex(resource, "in deletion", by_claim), indexes={"claim": by_claim}),
+    )
 
     async def is_used(self, obj: PersistentVolumeClaim) -> bool:
         """Return True if a Pod uses the claim, in the cache or in a list from the API server, which may be newer."""
         key = obj.key
-        if any(uses_claim(pod, key) for pod in self._pods.by_index(CLAIM_INDEX, key)):
+        if any(uses_claim(pod, key) for pod in self.cache.by_index(PODS, "claim", key)):
             return True
-        pods = await self._client.list_all(PODS, obj.metadata.namespace)
-        return any(uses_claim(pod, key) for pod in pods.items)
+        return any(uses_claim(pod, key) for pod in await self.client.list(PODS, obj.metadata.namespace))
 
 
 def uses_claim(pod: Pod, key: str) -> bool:

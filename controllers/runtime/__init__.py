@@ -5,7 +5,6 @@ May import `kubeloop.tracing`, `kubeloop.informers` and `kubeloop.kube`; not the
     controller_context.py   everything that a controller is created with
     controller.py           workers that take keys from a queue and reconcile them
     cached_reconcile.py     begin and end of the reconcile of a cached object
-    protection_controller.py  finalizer of objects in use
     other_clusters.py       clients and informers of other clusters
     integers.py             integers and percentages as Go reads them
 

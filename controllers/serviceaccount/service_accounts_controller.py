@@ -5,42 +5,40 @@ Source: v1.36 pkg/controller/serviceaccount/serviceaccounts_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller import EventDrivenController
-from kubeloop.controllers.runtime.controller_context import ControllerContext
+from contextlib import suppress
+
+from kubeloop.controllers.api.controller import Controller, Result
+from kubeloop.controllers.api.objects import Request, metadata_of
+from kubeloop.controllers.api.predicates import is_deleted
+from kubeloop.controllers.api.watches import For, Watches
 from kubeloop.kube.errors import AlreadyExists, ApiError, is_namespace_terminating
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
 _NAME = "default"
 
 
-class ServiceAccountsController(EventDrivenController):
-    """Reconciles namespaces, by name; `run()` works until cancelled."""
+class ServiceAccountsController(Controller):
+    """Reconciles namespaces."""
 
-    def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context, "serviceaccount", "serviceaccount")
-        namespaces = context.informers.informer(NAMESPACES)
-        accounts = context.informers.informer(SERVICE_ACCOUNTS)
-        self._namespaces, self._accounts = namespaces.store, accounts.store
-        self._registrations = (
-            namespaces.on_latest(lambda namespace: self.queue.add(namespace.key)),
-            accounts.on_events(deleted=lambda account: self.queue.add(account["metadata"]["namespace"])),
-        )
+    name = "serviceaccount"
+    watches = (
+        For(NAMESPACES),
+        Watches(
+            SERVICE_ACCOUNTS, lambda account: [Request("", metadata_of(account).namespace)], predicates=[is_deleted]
+        ),
+    )
 
-    async def reconcile(self, name: str) -> float | None:
-        """Create the ServiceAccount of an active namespace if it is missing. An exception means: retry with backoff."""
-        namespace = self._namespaces.get(name)
-        if namespace is None or namespace.status.phase != "Active" or f"{name}/{_NAME}" in self._accounts:
+    async def reconcile(self, request: Request) -> Result:
+        """Create the ServiceAccount of an active namespace if it is missing."""
+        namespace = self.cache.get(NAMESPACES, request)
+        if namespace is None or namespace.status.phase != "Active":
             return None
-        body = {
-            "apiVersion": SERVICE_ACCOUNTS.api_version,
-            "kind": SERVICE_ACCOUNTS.kind,
-            "metadata": {"name": _NAME, "namespace": name},
-        }
-        try:
-            await self._client.create(SERVICE_ACCOUNTS, body, name)
-        except AlreadyExists:
-            pass
-        except ApiError as error:
-            if not is_namespace_terminating(error):
-                raise
+        if self.cache.get(SERVICE_ACCOUNTS, _NAME, request.name) is None:
+            metadata = {"name": _NAME, "namespace": request.name}
+            try:
+                with suppress(AlreadyExists):
+                    await self.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+            except ApiError as error:
+                if not is_namespace_terminating(error):
+                    raise
         return None

@@ -8,8 +8,10 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileError
-from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.api.controller import Controller, ControllerHandle, Result
+from kubeloop.controllers.api.objects import Request
+from kubeloop.controllers.api.watches import For
+from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Job
 from kubeloop.kube.objects.object_fields import job_finished_condition
@@ -17,46 +19,40 @@ from kubeloop.kube.objects.resources import JOBS
 from kubeloop.kube.values.times import seconds_between, time_plus
 
 
-class TTLAfterFinishedController(EventDrivenController):
-    """Deletes expired Jobs; `run()` works until cancelled."""
+def _expires(old: Job | None, new: Job | None) -> bool:
+    return (
+        new is not None and new.spec.ttl_seconds_after_finished is not None and job_finished_condition(new) is not None
+    )
 
-    def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context, "ttl-after-finished", "ttl_jobs_to_delete")
-        self._traces = context.traces
-        self._deletion_seconds = context.metrics.histogram(
+
+class TTLAfterFinishedController(Controller):
+    """Deletes expired Jobs."""
+
+    name = "ttl-after-finished"
+    queue_name = "ttl_jobs_to_delete"
+    watches = (For(JOBS, predicates=[_expires]),)
+
+    def __init__(self, handle: ControllerHandle) -> None:
+        super().__init__(handle)
+        self._deletion_seconds = handle.metrics.histogram(
             "ttl_after_finished_controller_job_deletion_duration_seconds",
             "The time it took to delete the job since it became eligible for deletion",
             buckets=[0.1 * 2**power for power in range(14)],
         ).labels()
-        jobs = context.informers.informer(JOBS)
-        self._jobs = jobs.store
-        self._registrations = (jobs.on_latest(self._enqueue),)
 
-    def _enqueue(self, job: Job) -> None:
-        if job.spec.ttl_seconds_after_finished is not None and job_finished_condition(job) is not None:
-            self.queue.add(job.key)
-
-    async def reconcile(self, key: str) -> float | None:
-        """Delete Job `key` if its TTL has expired. Returns the seconds until it expires.
-
-        Level-based. An exception means: retry with backoff.
-        """
-        cached = self._jobs.get(key)
-        seconds = seconds_to_expiry(cached, self._clock.now()) if cached is not None else None
-        if cached is None or seconds is None or seconds > 0:
+    async def reconcile(self, request: Request) -> Result:
+        """Delete a Job if its TTL has expired. Returns the seconds until it expires."""
+        job = self.cache.get(JOBS, request)
+        seconds = seconds_to_expiry(job, self.clock.now()) if job is not None else None
+        if job is None or seconds is None or seconds > 0:
             return seconds
-        name, namespace = cached.metadata.name, cached.metadata.namespace
-        with self._traces.reconcile("ttl-after-finished", key) as reconcile, suppress(NotFound):
-            job = await self._client.get(JOBS, name, namespace)  # its TTL may have been extended meanwhile
-            seconds = seconds_to_expiry(job, self._clock.now())
+        with suppress(NotFound):
+            job = await self.client.get(JOBS, request)  # its TTL may have been extended meanwhile
+            seconds = seconds_to_expiry(job, self.clock.now())
             if seconds is None or seconds > 0:
                 return seconds
-            with reconcile.action_span(f"delete job {name}"):
-                await self._client.delete(
-                    JOBS, name, namespace, propagation_policy="Foreground", precondition_uid=job.metadata.uid
-                )
-            expired_seconds = seconds_to_expiry(job, self._clock.now()) or 0.0
-            self._deletion_seconds.observe(-expired_seconds)
+            await self.client.delete(job, propagation_policy="Foreground")
+            self._deletion_seconds.observe(-(seconds_to_expiry(job, self.clock.now()) or 0.0))
         return None
 
 

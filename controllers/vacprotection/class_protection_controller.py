@@ -5,50 +5,22 @@ Source: v1.36 pkg/controller/volume/vacprotection/vac_protection_controller.go.
 
 from __future__ import annotations
 
-from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.controllers.runtime.protection_controller import ProtectionController
+from collections.abc import Callable
+from typing import Any
+
+from kubeloop.controllers.api.objects import Request
+from kubeloop.controllers.api.watches import For, Watches
+from kubeloop.controllers.protection.protection_controller import ProtectionController, protects
 from kubeloop.kube.objects.api_types import PartialObjectMetadata
 from kubeloop.kube.objects.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     VOLUME_ATTRIBUTES_CLASSES,
+    Resource,
 )
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim
 
 FINALIZER = "kubernetes.io/vac-protection"
-_CLASS_INDEX = "volume attributes class"
-
-
-class VolumeAttributesClassProtectionController(ProtectionController[PartialObjectMetadata]):
-    """Reconciles VolumeAttributesClasses, by name; `run()` works until cancelled."""
-
-    def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context, "vacprotection", VOLUME_ATTRIBUTES_CLASSES, FINALIZER)
-        volumes = context.informers.informer(PERSISTENT_VOLUMES)
-        claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
-        self._volumes, self._claims = volumes.store, claims.store
-        self._volumes.add_index(_CLASS_INDEX, classes_of_volume)
-        self._claims.add_index(_CLASS_INDEX, classes_of_claim)
-        self._registrations = (
-            *self._registrations,
-            volumes.on_events(
-                updated=lambda old, new: self._on_release(classes_of_volume(old), classes_of_volume(new)),
-                deleted=lambda volume: self._on_release(classes_of_volume(volume)),
-            ),
-            claims.on_events(
-                updated=lambda old, new: self._on_release(classes_of_claim(old), classes_of_claim(new)),
-                deleted=lambda claim: self._on_release(classes_of_claim(claim)),
-            ),
-        )
-
-    def _on_release(self, before: tuple[str, ...], after: tuple[str, ...] = ()) -> None:
-        """Enqueue the classes that a volume or claim no longer uses."""
-        for name in before:
-            if name not in after:
-                self.queue.add(name)
-
-    async def is_used(self, obj: PartialObjectMetadata) -> bool:
-        return bool(self._volumes.by_index(_CLASS_INDEX, obj.key) or self._claims.by_index(_CLASS_INDEX, obj.key))
 
 
 def classes_of_volume(volume: PersistentVolume) -> tuple[str, ...]:
@@ -63,3 +35,30 @@ def classes_of_claim(claim: PersistentVolumeClaim) -> tuple[str, ...]:
     target = (status.modify_volume_status or {}).get("targetVolumeAttributesClassName")
     names = (claim.spec.volume_attributes_class_name, status.current_volume_attributes_class_name, target)
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _users(resource: Resource[Any], classes: Callable[[Any], tuple[str, ...]]) -> Watches[Any]:
+    """Return a watch of objects that use classes; an object that no longer uses one leads to the class."""
+    return Watches(
+        resource,
+        lambda obj: [Request("", name) for name in classes(obj)],
+        predicates=[lambda old, new: old is not None and (new is None or classes(old) != classes(new))],
+        indexes={"class": classes},
+    )
+
+
+class VolumeAttributesClassProtectionController(ProtectionController):
+    """Reconciles VolumeAttributesClasses."""
+
+    name = "vacprotection"
+    resource, finalizer = VOLUME_ATTRIBUTES_CLASSES, FINALIZER
+    watches = (
+        For(resource, predicates=[protects(FINALIZER)]),
+        _users(PERSISTENT_VOLUMES, classes_of_volume),
+        _users(PERSISTENT_VOLUME_CLAIMS, classes_of_claim),
+    )
+
+    async def is_used(self, obj: PartialObjectMetadata) -> bool:
+        name, cache = obj.key, self.cache
+        volumes = cache.by_index(PERSISTENT_VOLUMES, "class", name)
+        return bool(volumes or cache.by_index(PERSISTENT_VOLUME_CLAIMS, "class", name))

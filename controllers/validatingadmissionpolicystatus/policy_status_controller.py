@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kubeloop.cel.types import DYN, Type
-from kubeloop.controllers.api.controller import Controller, ControllerHandle, ReconcileOptions, Result
+from kubeloop.controllers.api.controller import Controller, ControllerHandle, Result
 from kubeloop.controllers.api.objects import Request
 from kubeloop.controllers.api.watches import For
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
@@ -34,7 +34,6 @@ class PolicyStatusController(Controller):
 
     name = "validatingadmissionpolicy-status"
     watches = (For(VALIDATING_ADMISSION_POLICIES),)
-    options = ReconcileOptions(graceful_shutdown_seconds=0.0)
 
     def __init__(self, handle: ControllerHandle) -> None:
         super().__init__(handle)

@@ -42,11 +42,14 @@ INDEXES: dict[str, dict[str, set[str]]] = {
         "persistentvolumes": {"claim-ref", "free-by-class"},
         **CLAIMS,
     },
-    "pvc-protection": CLAIMS,
-    "ephemeral-volume": CLAIMS,
+    "pvc-protection": {
+        "persistentvolumeclaims": {"pvcprotection/in deletion"},
+        "pods": {"pvcprotection/claim"},
+    },
+    "ephemeral-volume": {"pods": {"ephemeralvolume/claim"}},
     "volumeattributesclass-protection": {
-        "persistentvolumes": {"volume attributes class"},
-        "persistentvolumeclaims": {"volume attributes class"},
+        "persistentvolumes": {"vacprotection/class"},
+        "persistentvolumeclaims": {"vacprotection/class"},
     },
     "resource-claim-controller": {
         "pods": {"resource-claim", "resource-claim-template"},
@@ -54,7 +57,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
     },
     "clusterrole-aggregation": {"clusterroles.rbac.authorization.k8s.io": {"clusterroleaggregation/aggregated"}},
     "svm": {"storageversionmigrations.storagemigration.k8s.io": {"migration-target"}},
-    "podgroup-protection": {"pods": {"active pods by pod group"}},
+    "podgroup-protection": {"pods": {"podgroupprotection/active"}},
 }
 
 

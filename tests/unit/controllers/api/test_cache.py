@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,20 @@ async def test_objects_are_read_by_name_namespace_label_and_index(fake_apiserver
     assert keys(cache.by_index(CONFIG_MAPS, "app", "a")) == ["ns/a", "other/a"]
     with pytest.raises(KeyError):
         cache.by_index(CONFIG_MAPS, "other", "a")
+
+
+async def test_controllers_share_an_index_of_the_same_function(fake_apiserver, start):
+    def by_app(obj: dict[str, Any]) -> list[str]:
+        return [obj["metadata"].get("labels", {}).get("app", "")]
+
+    fill(fake_apiserver)
+    first, second = (Cache(name, fake_apiserver.informers, ()) for name in ("first", "second"))
+    first.add(For(CONFIG_MAPS, indexes={"app": by_app}))
+    second.add(Watches(CONFIG_MAPS, indexes={"label": by_app}))
+    await start(fake_apiserver.informers)
+    assert keys(first.by_index(CONFIG_MAPS, "app", "b")) == keys(second.by_index(CONFIG_MAPS, "label", "b")) == ["ns/b"]
+    assert "first/app" in fake_apiserver.informers.informer(CONFIG_MAPS).store._index_functions
+    assert "second/label" not in fake_apiserver.informers.informer(CONFIG_MAPS).store._index_functions
 
 
 async def test_objects_of_an_owner_are_those_it_controls(fake_apiserver, start):

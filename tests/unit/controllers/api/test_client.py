@@ -17,13 +17,14 @@ from kubeloop.kube.errors import (
     NamespaceTerminating,
     NotFound,
 )
-from kubeloop.kube.objects.api_types import ObjectMeta
+from kubeloop.kube.objects.api_types import ObjectMeta, PartialObjectMetadata
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    VOLUME_ATTRIBUTES_CLASSES,
 )
 from support.apiserver.fake_apiserver import WIDGETS
 from support.controllers.sites import CRD, SITES, Site, SiteSpec
@@ -84,6 +85,15 @@ async def test_struct_of_a_built_in_kind_is_not_replaced(client, fake_apiserver)
         await client.update(deployment)
     patched = await client.patch(deployment, merge_patch({"spec": {"replicas": 2}}))
     assert patched.spec.replicas == 2
+
+
+async def test_type_of_several_resources_is_resolved_by_the_kind_of_the_object(client, fake_apiserver):
+    body = {"metadata": {"name": "gold"}, "driverName": "d", "parameters": {"iops": "1"}}
+    fake_apiserver.api.create(VOLUME_ATTRIBUTES_CLASSES.path(), body)
+    gold = await client.get(VOLUME_ATTRIBUTES_CLASSES, "gold")
+    assert isinstance(gold, PartialObjectMetadata)
+    patched = await client.patch(gold, merge_patch({"metadata": {"labels": {"a": "b"}}}))
+    assert patched.metadata.labels == {"a": "b"}
 
 
 async def test_patch_does_not_apply_to_another_object_of_the_name(client):

@@ -12,6 +12,7 @@ from kubeloop.controllers.api.predicates import (
     annotations_changed,
     any_of,
     generation_changed,
+    is_deleted,
     labels_changed,
     matches,
     not_,
@@ -54,3 +55,9 @@ def test_matches_holds_before_or_after_the_event():
     assert predicate(obj(labels={"a": "b"}), obj())
     assert predicate(None, obj(labels={"a": "b"}))
     assert not predicate(obj(), None)
+
+
+def test_is_deleted_is_true_for_deletions_only():
+    assert is_deleted(obj(), None)
+    assert not is_deleted(None, obj())
+    assert not is_deleted(obj(), obj())

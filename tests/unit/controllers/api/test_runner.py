@@ -34,7 +34,7 @@ from kubeloop.controllers.api import (
 from kubeloop.controllers.api.runner import ControllerRunner, controller_class
 from kubeloop.controllers.runtime.other_clusters import OtherClusters
 from kubeloop.devcluster.api import errors
-from kubeloop.kube.objects.resources import CONFIG_MAPS, SECRETS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, SECRETS
 from kubeloop.kube.user_error import UserError
 from support.apiserver.fake_apiserver import WIDGETS, FakeApiServer
 from support.controllers.sites import CRD, SITES
@@ -335,6 +335,71 @@ async def test_reconcile_writes_to_another_cluster(fake_apiserver, start, west):
         fake_apiserver.add(WIDGETS, name)
     await asyncio.sleep(5)
     assert {"a", "b"} <= {*west.names(CONFIG_MAPS)}
+
+
+class OfDeployments(Widgets):
+    watches = (For(WIDGETS), Owns(DEPLOYMENTS))
+
+
+async def test_object_is_created_then_patched_where_it_differs(fake_apiserver, start):
+    widget = fake_apiserver.add(WIDGETS, "a")
+    controller = await started(fake_apiserver, start, OfDeployments)
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "extra"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "web", "image": "a:1"}]},
+            },
+        },
+    }
+
+    async def write(**spec: Any) -> list[str]:
+        """Return the methods of the requests, after the cache has received the changes."""
+        before = len(fake_apiserver.transport.sent)
+        await controller.create_or_patch(widget, {**deployment, "spec": {**deployment["spec"], **spec}})
+        methods = [request.method for request in fake_apiserver.transport.sent[before:] if "/extra" in request.target]
+        await asyncio.sleep(5)
+        return methods
+
+    def extra() -> Any:
+        return fake_apiserver.store.get(DEPLOYMENTS, "ns", "extra")
+
+    assert await write() == []  # a POST to the collection
+    assert [owner["kind"] for owner in extra()["metadata"]["ownerReferences"]] == ["Widget"]
+    assert await write() == []
+    generation = extra()["metadata"]["generation"]
+    assert await write(replicas=3) == ["PATCH"]
+    container = extra()["spec"]["template"]["spec"]["containers"][0]
+    assert (extra()["spec"]["replicas"], container["image"]) == (3, "a:1")
+    assert extra()["metadata"]["generation"] == generation + 1
+    fake_apiserver.api.succeed("PATCH", DEPLOYMENTS.path("ns", "extra"), {"spec": {"replicas": 9}})
+    await asyncio.sleep(5)
+    assert await write(replicas=3) == ["PATCH"]
+    assert extra()["spec"]["replicas"] == 3
+
+
+class OfSeveral(Widgets):
+    watches = (
+        For(WIDGETS, indexes={"secret": used_secrets}),
+        Watches(CONFIG_MAPS, InIndex(WIDGETS, "secret", lambda obj: obj["data"]["secrets"].split())),
+    )
+
+
+async def test_event_leads_to_the_users_of_several_index_values(fake_apiserver, start):
+    for name, secret in (("a", "s"), ("b", "t")):
+        fake_apiserver.add(WIDGETS, name)
+        patch(fake_apiserver, name, spec={"secret": secret})
+    controller = await started(fake_apiserver, start, OfSeveral)
+    controller.taken()
+    body = {"metadata": {"name": "c"}, "data": {"secrets": "ns/s ns/t"}}
+    fake_apiserver.api.create(CONFIG_MAPS.path("ns"), body)
+    await asyncio.sleep(1)
+    assert sorted(controller.taken()) == [A, B]
 
 
 class Mirrors(Widgets):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from kubeloop.controllers.api.runner import ControllerRunner, new_controller
 from kubeloop.controllers.ephemeral.ephemeral_volume_controller import EphemeralVolumeController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
@@ -18,8 +19,9 @@ SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": 
 
 
 @pytest.fixture
-async def controller(fake_apiserver, recorded_events, start) -> EphemeralVolumeController:
-    controller = EphemeralVolumeController(structs.replace(fake_apiserver.context, events=recorded_events))
+async def controller(fake_apiserver, recorded_events, start) -> ControllerRunner:
+    context = structs.replace(fake_apiserver.context, events=recorded_events)
+    controller = new_controller(EphemeralVolumeController, context)
     await start(fake_apiserver.informers, controller)
     return controller
 

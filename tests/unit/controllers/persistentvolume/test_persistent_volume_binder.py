@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from kubeloop.controllers.api.runner import new_controller
 from kubeloop.controllers.ephemeral.ephemeral_volume_controller import EphemeralVolumeController
 from kubeloop.controllers.persistentvolume.persistent_volume_binder import PersistentVolumeBinder
 from kubeloop.controllers.pvcprotection.claim_protection_controller import ClaimProtectionController
@@ -55,7 +56,7 @@ class Cluster:
         self.events_recorder = EventRecorder(server.client, clock=self.clock, rng=random.Random(2))
         context = structs.replace(server.context, events=self.events_recorder.for_component("test"))
         provisioner = VolumeProvisioner(self.store, clock=self.clock, rng=random.Random(1), only_own=only_own)
-        controllers = [new_controller(context) for new_controller in CONTROLLERS]
+        controllers = [new_controller(factory, context) for factory in CONTROLLERS]
         self.binder: Any = controllers[0]
         self.parts: list[Any] = [server.informers, self.events_recorder, provisioner, *controllers]
         self._uids = 0

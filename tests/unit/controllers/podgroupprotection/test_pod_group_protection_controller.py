@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.api.runner import new_controller
 from kubeloop.controllers.podgroupprotection.pod_group_protection_controller import (
     PodGroupProtectionController,
     active_group_keys,
@@ -43,7 +44,7 @@ def create_group_with_pods(server, *pods: str) -> None:
 
 
 async def test_deleted_group_stays_until_its_last_pod_has_terminated(gang_apiserver, start):
-    await start(gang_apiserver.informers, PodGroupProtectionController(gang_apiserver.context))
+    await start(gang_apiserver.informers, new_controller(PodGroupProtectionController, gang_apiserver.context))
     create_group_with_pods(gang_apiserver, "a", "b")
     await asyncio.sleep(1)
     gang_apiserver.delete(POD_GROUPS, "gang")
@@ -59,12 +60,12 @@ async def test_deleted_group_stays_until_its_last_pod_has_terminated(gang_apiser
 async def test_deleted_group_without_pods_is_removed(gang_apiserver, start):
     create_group_with_pods(gang_apiserver)
     gang_apiserver.delete(POD_GROUPS, "gang")
-    await start(gang_apiserver.informers, PodGroupProtectionController(gang_apiserver.context))
+    await start(gang_apiserver.informers, new_controller(PodGroupProtectionController, gang_apiserver.context))
     assert gang_apiserver.names(POD_GROUPS) == []
 
 
 async def test_group_of_a_pod_that_was_replaced_between_two_events_is_removed(gang_apiserver, start):
-    await start(gang_apiserver.informers, PodGroupProtectionController(gang_apiserver.context))
+    await start(gang_apiserver.informers, new_controller(PodGroupProtectionController, gang_apiserver.context))
     create_group_with_pods(gang_apiserver, "a")
     await asyncio.sleep(1)
     gang_apiserver.delete(POD_GROUPS, "gang")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.api.runner import new_controller
 from kubeloop.controllers.pvcprotection.claim_protection_controller import (
     FINALIZER,
     ClaimProtectionController,
@@ -44,7 +45,7 @@ def test_uses_claim(user, expected):
 
 
 async def test_claim_of_a_pod_that_only_the_cache_lacks_is_not_released(fake_apiserver, start):
-    await start(fake_apiserver.informers, ClaimProtectionController(fake_apiserver.context))
+    await start(fake_apiserver.informers, new_controller(ClaimProtectionController, fake_apiserver.context))
     fake_apiserver.transport.watch_faults.append(WatchFault("silence", resource="pods"))
     fake_apiserver.transport.break_watches("pods")
     await asyncio.sleep(2)
@@ -63,7 +64,7 @@ async def test_claim_of_a_pod_that_only_the_cache_lacks_is_not_released(fake_api
 
 
 async def test_finalizer_is_added_and_removed_after_the_deletion(fake_apiserver, start):
-    await start(fake_apiserver.informers, ClaimProtectionController(fake_apiserver.context))
+    await start(fake_apiserver.informers, new_controller(ClaimProtectionController, fake_apiserver.context))
     body = persistent_volume_claim({"name": "data"})
     fake_apiserver.api.create(PERSISTENT_VOLUME_CLAIMS.path("ns"), body)
     claim = fake_apiserver.store.get(PERSISTENT_VOLUME_CLAIMS, "ns", "data")

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kubeloop.controllers.api.runner import new_controller
 from kubeloop.controllers.pvprotection.volume_protection_controller import FINALIZER, VolumeProtectionController
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUMES
 from support.objects.persistent_volumes import persistent_volume
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 async def test_finalizer_stays_on_a_deleted_volume_while_it_is_bound(fake_apiserver, start):
-    await start(fake_apiserver.informers, VolumeProtectionController(fake_apiserver.context))
+    await start(fake_apiserver.informers, new_controller(VolumeProtectionController, fake_apiserver.context))
     body = persistent_volume({"name": "disk"}, hostPath={"path": "/data"})
     fake_apiserver.api.create(PERSISTENT_VOLUMES.path(), body)
     volume = fake_apiserver.store.get(PERSISTENT_VOLUMES, "", "disk")

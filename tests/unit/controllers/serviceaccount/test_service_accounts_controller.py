@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.api.runner import ControllerRunner, new_controller
 from kubeloop.controllers.serviceaccount.service_accounts_controller import ServiceAccountsController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
@@ -21,8 +22,8 @@ def accounts(server: FakeApiServer) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-async def controller(fake_apiserver, start) -> ServiceAccountsController:
-    controller = ServiceAccountsController(fake_apiserver.context)
+async def controller(fake_apiserver, start) -> ControllerRunner:
+    controller = new_controller(ServiceAccountsController, fake_apiserver.context)
     await start(fake_apiserver.informers, controller)
     return controller
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.api.runner import new_controller
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.ttlafterfinished.ttl_after_finished_controller import (
     TTLAfterFinishedController,
@@ -24,7 +25,7 @@ MERGE = "application/merge-patch+json"
 
 @pytest.fixture
 async def apiserver(fake_apiserver, start):
-    await start(fake_apiserver.informers, TTLAfterFinishedController(fake_apiserver.context))
+    await start(fake_apiserver.informers, new_controller(TTLAfterFinishedController, fake_apiserver.context))
     return fake_apiserver
 
 

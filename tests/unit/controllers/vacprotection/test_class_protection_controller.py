@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.api.runner import new_controller
 from kubeloop.controllers.vacprotection.class_protection_controller import (
     FINALIZER,
     VolumeAttributesClassProtectionController,
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.virtual_time
 
 @pytest.fixture
 async def apiserver(fake_apiserver, start):
-    await start(fake_apiserver.informers, VolumeAttributesClassProtectionController(fake_apiserver.context))
+    controller = new_controller(VolumeAttributesClassProtectionController, fake_apiserver.context)
+    await start(fake_apiserver.informers, controller)
     fake_apiserver.api.create(
         VOLUME_ATTRIBUTES_CLASSES.path(), {"metadata": {"name": "gold"}, "driverName": "d", "parameters": {"iops": "1"}}
     )

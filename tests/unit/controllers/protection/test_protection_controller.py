@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kubeloop.controllers.runtime.protection_controller import ProtectionController, needs_write
+from kubeloop.controllers.api.runner import new_controller
+from kubeloop.controllers.api.watches import For
+from kubeloop.controllers.protection.protection_controller import ProtectionController, needs_write, protects
 from kubeloop.kube.objects.api_types import ObjectMeta, convert
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
@@ -35,9 +37,12 @@ def test_needs_write(metadata: dict[str, Any], adds_finalizer: bool, expected: b
     assert needs_write(convert(ObjectMeta, metadata), FINALIZER, adds_finalizer=adds_finalizer) is expected
 
 
-class Protection(ProtectionController[PersistentVolumeClaim]):
+class Protection(ProtectionController):
     """Protects claims; `used` ones stay."""
 
+    name = "test"
+    resource, finalizer = PERSISTENT_VOLUME_CLAIMS, FINALIZER
+    watches = (For(PERSISTENT_VOLUME_CLAIMS, predicates=[protects(FINALIZER)]),)
     used = False
 
     async def is_used(self, obj: PersistentVolumeClaim) -> bool:
@@ -59,13 +64,14 @@ async def test_finalizer_is_written(metadata: dict[str, Any] | None, used: bool,
     written_finalizers: list[list[str]] = []
 
     class Client:
-        async def patch(self, resource: Any, name: str, body: Any, *_: Any, **__: Any) -> None:
+        async def patch(self, resource: Any, name: str, body: Any, *_: Any, **__: Any) -> PersistentVolumeClaim:
             written_finalizers.append(body["metadata"]["finalizers"])
+            return PersistentVolumeClaim()
 
     queue, api = replay_server.RecordingQueue(), replay_server.ReplayServer({"state": {}})
     context = replay_server.replay_context(api, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), queue)
-    controller = Protection(structs.replace(context, client=Client()), "test", PERSISTENT_VOLUME_CLAIMS, FINALIZER)
-    controller.used = used
+    controller = new_controller(Protection, structs.replace(context, client=Client()))
+    controller.controller.used = used
     if metadata is not None:
         body = {"metadata": {"name": "data", "namespace": "ns", "uid": "u", **metadata}}
         context.informers.informer(PERSISTENT_VOLUME_CLAIMS).apply("ADDED", convert(PersistentVolumeClaim, body), 0)
