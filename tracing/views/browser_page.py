@@ -29,6 +29,9 @@ SCRIPTS: Final = (
     "rollout.js",
     "source.js",
     "explain.js",
+    "objects.js",
+    "compare.js",
+    "location.js",
     "detail.js",
     "app.js",
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from kubeloop.informers.store import Store
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
+from kubeloop.process.endpoint.object_pages import OBJECTS_PATH
 from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.tracing.observation.clock_skew import ClockSkew
@@ -53,7 +55,7 @@ _OBSERVED: Any = (  # name, seconds, source and uncertainty of the end, attribut
 class TracedPods:
     """The pods of one process, in namespace "shop", of the Deployment "web"; names are "web-5f-N".
 
-    With start_group(), they belong to a pod group as well.
+    With start_group(), they belong to a pod group as well. objects: responses of /debug/objects by page.
     """
 
     def __init__(self) -> None:
@@ -63,6 +65,7 @@ class TracedPods:
         self.deployments: Store[api_types.Deployment] = Store()
         self.traceparents: dict[str, str] = {}
         self.clock_skew = ClockSkew()
+        self.objects: dict[str, Any] = {"owner": {"state": "", "complete": None, "problems": []}, "nodes": []}
         self.creator = ""  # traceparent of the reconcile that creates them
         self.group = ""  # pod group of the pods that are created
 
@@ -71,8 +74,14 @@ class TracedPods:
         """Run an endpoint with the trace pages and yield its URL."""
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
         add_trace_pages(endpoint, self.tracing, self.pods, self.deployments, self.clock_skew)
+        for page in ("pod", "logs", "owner", "nodes"):
+            endpoint.add_page(f"{OBJECTS_PATH}/{page}", partial(self._object, page))
         async with serving(endpoint) as url:
             yield url
+
+    def _object(self, page: str, query: Mapping[str, str]) -> Any:
+        """Return `objects` for a page of the objects in the cluster; a missing one is a 404."""
+        return self.objects[page]
 
     def start_group(self, name: str, min_count: int) -> None:
         """Create a pod group: the pods created from now on belong to it."""

@@ -6,12 +6,20 @@
   const isFile = Boolean(find("lines"));
   const pods = new Kubeloop.Pods();
   const source = isFile ? new Kubeloop.FileSource() : new Kubeloop.LiveSource();
-  const state = { tab: "pods", order: "newest", query: "", stages: new Set(), paused: false, connectionError: "", shown: [], selected: [], stale: true, computedAt: 0 };
-  const list = find("list"), search = find("search"), order = find("sort"), live = find("live"), help = find("help");
+  const state = { ...Kubeloop.parseFragment(""), paused: false, connectionError: "", shown: [], selected: [], stale: true, computedAt: 0, nodes: null, nodesAt: -1e9 };
+  const list = find("list"), search = find("search"), order = find("sort"), namespace = find("namespace"), live = find("live"), help = find("help");
 
   /* --- rows ------------------------------------------------------------------------------------------------- */
 
   const cell = (name, ...children) => Kubeloop.element("span", { class: `cell ${name}`, role: "gridcell" }, ...children);
+  /* Column headings; the one of the bars has the time axis. */
+  const headOf = (kind, headings) => {
+    const axis = Kubeloop.element("span", { class: "axis", "aria-hidden": "true" });
+    const row = Kubeloop.element("div", { class: `headings ${kind}`, role: "row" }, headings.map(([name, text]) =>
+      Kubeloop.element("span", { class: `cell ${name}`, role: "columnheader" }, name === "bar" ? [Kubeloop.element("span", { class: "unseen" }, text), axis] : text)));
+    row.axis = axis;
+    return row;
+  };
   const makePod = () => {
     const row = Kubeloop.element("div", { class: "row", role: "row" });
     row.parts = {
@@ -36,14 +44,10 @@
       uncertainty ? Kubeloop.uncertainDuration(durationUs, uncertainty) : ""].filter(Boolean).join("\n");
     parts.node.textContent = line.node;
     parts.attempts.textContent = line.attempts > 1 ? `${line.attempts}×` : "";
-    parts.fill.style.width = `${line.segments.length ? length(durationUs) : 0}%`;
-    Kubeloop.drawSegments(parts.fill, line, durationUs);
+    Kubeloop.drawSegments(parts.fill, line, durationUs, state.scaleUs);
     parts.duration.textContent = line.segments.length ? Kubeloop.shortUncertainDuration(durationUs, uncertainty) : "not traced";
     row.classList.toggle("untraced", !line.segments.length);
   };
-  /* Logarithmic: the longest pod has the full width, a tenth of its time is 22 points less. */
-  const length = (durationUs) => Math.max(6, Math.min(100, 100 + 22 * Math.log10(Math.max(1, durationUs) / Math.max(1, state.longestUs || 1))));
-
   const makeRollout = () => {
     const row = Kubeloop.element("div", { class: "row rollout", role: "row" });
     row.parts = { name: Kubeloop.element("b"), namespace: Kubeloop.element("small"), count: cell("count"), bar: Kubeloop.element("span", { class: "fill" }), rate: cell("node"), duration: cell("duration") };
@@ -58,25 +62,54 @@
     parts.count.textContent = pods.loading ? "…" : `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(total)}`;
     parts.count.classList.toggle("behind", !pods.loading && rollout.finished < total);
     parts.rate.textContent = rollout.rate ? `${Kubeloop.rate(rollout.rate)} pods/s` : "";
-    const all = rollout.sums.reduce((sum, durationUs) => sum + durationUs, 0);
-    Kubeloop.PHASES.forEach((phase, index) => {
-      const share = parts.bar.children[index] || parts.bar.appendChild(Kubeloop.element("i", { "data-phase": phase.key, class: "share" }));
-      share.style.width = `${all ? (100 * rollout.sums[index]) / all : 0}%`;
-    });
+    showShares(parts.bar, rollout.sums);
     const { p99, isLeastP99, totals: { uncertainty } } = rollout;
     row.title = ["time of its pods by phase", p99 && `created to bound: p99 ${isLeastP99 ? "at least " : ""}${Kubeloop.uncertainDuration(p99, isLeastP99 ? 0 : uncertainty)}`,
       rollout.open && `${Kubeloop.plural(rollout.open, "pod")} not bound for up to ${Kubeloop.duration(rollout.openUs)}`].filter(Boolean).join("; ");
     parts.duration.textContent = !p99 || pods.loading ? "" : isLeastP99 ? `p99 >${Kubeloop.shortDuration(p99)}` : `p99 ${Kubeloop.shortUncertainDuration(p99, uncertainty)}`;
   };
 
+  const showShares = (bar, sums) => {
+    const all = sums.reduce((sum, durationUs) => sum + durationUs, 0);
+    Kubeloop.PHASES.forEach((phase, index) => {
+      const share = bar.children[index] || bar.appendChild(Kubeloop.element("i", { "data-phase": phase.key, class: "share" }));
+      share.style.width = `${all ? (100 * sums[index]) / all : 0}%`;
+    });
+  };
+
+  const makeNode = () => {
+    const row = Kubeloop.element("div", { class: "row rollout", role: "row" });
+    row.parts = { name: Kubeloop.element("b"), zone: Kubeloop.element("small"), count: cell("count"), stage: cell("node"), bar: Kubeloop.element("span", { class: "fill" }), duration: cell("duration") };
+    const parts = row.parts;
+    row.append(cell("pod", parts.name, parts.zone), parts.count, parts.stage, cell("bar", parts.bar), parts.duration);
+    return row;
+  };
+  const showNode = (row, node) => {
+    const parts = row.parts;
+    parts.name.textContent = node.key;
+    parts.zone.textContent = node.zone;
+    parts.count.textContent = pods.loading ? "…" : Kubeloop.plural(node.pods, "pod");
+    parts.stage.textContent = node.stage;
+    parts.duration.textContent = node.slowestUs ? Kubeloop.shortDuration(node.slowestUs) : "";
+    row.title = node.reason;
+    row.dataset.phase = node.stage && node.stage !== "ready" ? "waiting" : "";
+    showShares(parts.bar, node.sums);
+  };
+
+  const heads = {
+    pods: headOf("", [["pod", "pod, namespace"], ["stage-name", "stage"], ["node", "node"], ["attempts", Kubeloop.element("span", { class: "unseen" }, "attempts")], ["bar", "time since creation, by phase"], ["duration", "time"]]),
+    rollouts: headOf("rollout", [["pod", "owner, namespace"], ["count", "bound"], ["node", "rate"], ["bar", "share of time by phase"], ["duration", "p99"]]),
+    nodes: headOf("rollout", [["pod", "node, zone"], ["count", "pods"], ["node", "status"], ["bar", "share of time by phase"], ["duration", "slowest"]]),
+  };
   const views = {
-    pods: () => new Kubeloop.VirtualList(list, { make: makePod, show: showPod, keyOf: (line) => line.key, open: (line) => go("pod", line.key) }),
-    rollouts: () => new Kubeloop.VirtualList(list, { make: makeRollout, show: showRollout, keyOf: (rollout) => rollout.key, open: (rollout) => go("rollout", rollout.key) }),
+    pods: () => new Kubeloop.VirtualList(list, { head: heads.pods, make: makePod, show: showPod, keyOf: (line) => line.key, open: (line) => go({ pod: pods.refOf(line) }) }),
+    rollouts: () => new Kubeloop.VirtualList(list, { head: heads.rollouts, make: makeRollout, show: showRollout, keyOf: (rollout) => rollout.key, open: (rollout) => go({ rollout: rollout.key }) }),
+    nodes: () => new Kubeloop.VirtualList(list, { head: heads.nodes, make: makeNode, show: showNode, keyOf: (node) => node.key, open: (node) => go({ node: node.key }) }),
   };
   let shown = views.pods();
-  const stages = new Kubeloop.StageButtons(find("stages"), find("stage-bar"), state.stages, () => changed(true));
+  const stages = new Kubeloop.StageButtons(find("stages"), find("stage-bar"), state.stages, () => filtered());
   const phases = new Kubeloop.PhaseRows(find("phases"));
-  const detail = new Kubeloop.Detail(find("detail"), { pods, source, close: () => go() });
+  const detail = new Kubeloop.Detail(find("detail"), { pods, source, shown: state.show, onchange: () => writeUrl(), close: () => go(null), open: (line) => go({ pod: pods.refOf(line) }), compare: (name) => go({ ...state.what, with: name }) });
 
   /* --- drawing: at most once per frame and five times per second ---------------------------------------------------- */
 
@@ -94,9 +127,11 @@
 
   /* Computes everything when pods or the filter changed, else every 5 seconds. */
   const draw = () => {
-    const filterKey = `${state.query}|${[...state.stages]}|${state.order}|${state.tab}`;
+    const filterKey = `${state.query}|${[...state.stages]}|${state.order}|${state.tab}|${state.namespace}`;
     const now = performance.now();
-    if (state.stale || filterKey !== state.filterKey || now - state.computedAt > 5000) {
+    if (pods.loading && filterKey === state.filterKey && now - state.computedAt < 1000) { /* most of it would be computed again at once */
+      find("pods-total").textContent = `loading ${pods.progress}`;
+    } else if (state.stale || filterKey !== state.filterKey || now - state.computedAt > 5000) {
       Object.assign(state, { stale: false, filterKey, computedAt: now });
       compute();
     } else {
@@ -104,24 +139,27 @@
       shown.draw();
     }
     detail.draw();
+    shown.openKey = detail.key;
   };
 
   const compute = () => {
     const all = [...pods.byKey.values()], matches = Kubeloop.search(state.query, pods);
-    const matching = state.query ? all.filter(matches) : all;
+    showNamespaces(all);
+    const matching = all.filter((line) => (!state.namespace || line.namespace === state.namespace) && matches(line));
     const loading = pods.loading, counted = (number) => (loading ? "…" : Kubeloop.count(number));
     const counts = new Map();
     for (const line of matching) counts.set(line.stage, (counts.get(line.stage) || 0) + 1);
     stages.draw(counts, matching.length, loading);
     const selected = state.stages.size ? matching.filter((line) => state.stages.has(line.stage)) : matching;
     state.selected = selected;
-    state.longestUs = 0;
-    const owners = new Set();
+    const owners = new Set(), nodes = new Set(), durations = [];
     for (const line of selected) {
       line.shownUs = pods.duration(line);
-      if (line.segments.length && line.shownUs > state.longestUs) state.longestUs = line.shownUs;
+      if (line.segments.length) durations.push(line.shownUs);
       for (const key of line.rollouts) owners.add(key);
+      if (line.node) nodes.add(line.node);
     }
+    state.scaleUs = Kubeloop.scaleOf(durations);
     const skew = Object.entries(pods.clockSkew).map(([clock, bounds]) => Kubeloop.skew(clock, bounds));
     find("skew").hidden = !skew.length;
     find("skew").textContent = `Clocks differ: ${skew.slice(0, 3).join(", ")}${skew.length > 3 ? ` and ${skew.length - 3} more` : ""}`;
@@ -131,14 +169,47 @@
     phases.draw(loading ? [] : Kubeloop.phaseTimes(selected, pods), loading ? "loading" : "no traces");
     find("shown-pods").textContent = counted(selected.length);
     find("shown-rollouts").textContent = counted(owners.size);
+    const isFiltered = Boolean(state.query || state.stages.size || state.namespace);
+    const objects = state.nodes && !isFiltered ? state.nodes : null;
+    find("shown-nodes").textContent = counted(objects ? Math.max(nodes.size, objects.length) : nodes.size);
     state.shown = state.tab === "pods" ? [...selected].sort(Kubeloop.ORDERS[state.order])
-      : Kubeloop.rollouts(selected, pods).sort(Kubeloop.ROLLOUT_ORDERS[state.order]);
+      : state.tab === "rollouts" ? Kubeloop.rollouts(selected, pods).sort(Kubeloop.ROLLOUT_ORDERS[state.order])
+        : Kubeloop.nodes(selected, pods, objects).sort(Kubeloop.NODE_ORDERS[state.order]);
     shown.set(state.shown);
-    const emptyNote = find("empty");
-    emptyNote.hidden = state.shown.length > 0;
-    emptyNote.textContent = state.connectionError && !all.length ? state.connectionError
-      : loading ? "Loading" : all.length ? (state.tab === "pods" ? "No pod matches." : "No rollout: none of these pods has an owner.")
-        : isFile ? "This file has no pod traces." : "No pods yet.";
+    Kubeloop.drawAxis(heads.pods.axis, state.scaleUs);
+    find("empty").hidden = state.shown.length > 0;
+    if (!state.shown.length) find("empty").replaceChildren(...nothing(all.length > 0, isFiltered));
+  };
+
+  /* What to show instead of an empty list: why it is empty, and what to do next. */
+  const nothing = (hasPods, isFiltered) => {
+    const text = (value) => Kubeloop.element("p", {}, value), code = (value) => Kubeloop.element("p", {}, Kubeloop.element("code", {}, value));
+    if (state.connectionError && !hasPods) return [text(state.connectionError), text("Start the process again, or open the address that it prints.")];
+    if (pods.loading) return [text("Loading")];
+    if (!hasPods && isFile) return [text("This file has no pod traces."), text("Save one with:"), code("kubeloop trace --html traces.html")];
+    if (!hasPods) return [text("No pods yet. Create some, for example:"), code("kubectl create deployment web --image=nginx --replicas=3")];
+    if (isFiltered) return [text(`No ${state.tab === "pods" ? "pod" : state.tab === "rollouts" ? "rollout" : "node"} matches.`),
+      Kubeloop.element("button", { type: "button", class: "plain", onclick: () => { Object.assign(state, { query: "", namespace: "" }); state.stages.clear(); showState(); filtered(); } }, "Show all")];
+    return state.tab === "nodes" ? [text("No node: none of these pods is bound. The list of pods shows what they wait for.")]
+      : [text("No rollout: none of these pods has an owner. The list of pods shows them.")];
+  };
+
+  const showNamespaces = (lines) => {
+    const names = [...new Set(lines.map((line) => line.namespace))].sort();
+    if (state.namespace && !names.includes(state.namespace)) names.push(state.namespace);
+    if (names.join() === state.namespaces) return;
+    state.namespaces = names.join();
+    namespace.replaceChildren(Kubeloop.element("option", { value: "" }, "all namespaces"), ...names.map((name) => Kubeloop.element("option", { value: name }, name)));
+    namespace.value = state.namespace;
+  };
+
+  /* The nodes of the cluster, while they are shown: those without pods, and whether they are ready. */
+  const readNodes = async () => {
+    if (state.tab !== "nodes" || isFile || performance.now() - state.nodesAt < 5000) return;
+    state.nodesAt = performance.now();
+    try { state.nodes = await source.nodes(); } catch { state.nodes = null; } /* those of the pods are shown */
+    state.stale = true;
+    changed();
   };
 
   const drawRate = (lines) => {
@@ -173,24 +244,49 @@
 
   /* --- user input --------------------------------------------------------------------------------------------------- */
 
-  const go = (kind, key) => {
-    const hash = kind ? `#${kind}=${encodeURIComponent(key)}` : "#";
-    if (location.hash === hash || (!kind && !location.hash)) return;
-    if (kind) location.hash = hash;
-    else history.pushState(null, "", location.pathname + location.search);
-    openFromHash();
+  /* Opens a detail, or none for null. */
+  const go = (what) => {
+    state.what = what;
+    writeUrl(true);
+    openDetail();
   };
-  const openFromHash = () => {
-    const [, kind, key] = /^#(pod|rollout|trace)=(.+)$/.exec(location.hash) || [];
-    let what = null;
-    try { what = kind ? { [kind]: decodeURIComponent(key) } : null; } catch { what = null; }
+  /* Writes the state to the URL, as a new entry of the history or instead of the current one. */
+  const writeUrl = (isNew = false) => {
+    const fragment = Kubeloop.fragment(state);
+    if (fragment === location.hash) return;
+    history[isNew ? "pushState" : "replaceState"](null, "", fragment || location.pathname + location.search);
+  };
+  let urlTimer = 0;
+  const filtered = () => { /* browsers limit the rate of changes */
+    list.scrollTop = 0;
+    clearTimeout(urlTimer);
+    urlTimer = setTimeout(writeUrl, 200);
+    changed(true);
+  };
+  /* Takes the state from the URL: at the start, for Back, and for an edited address. */
+  const readUrl = () => {
+    clearTimeout(urlTimer);
+    const { show, stages: selected, ...others } = Kubeloop.parseFragment(location.hash);
+    for (const [own, values] of [[state.show, show], [state.stages, selected]]) { own.clear(); for (const value of values) own.add(value); }
+    Object.assign(state, others, { tab: state.tab });
+    selectTab(others.tab);
+    showState();
+    openDetail();
+  };
+  const showState = () => {
+    search.value = state.query;
+    order.value = state.order;
+    state.namespaces = null; /* the options may lack it */
+  };
+  const openDetail = () => {
+    let what = state.what;
     if (what?.trace) {
       const line = [...pods.byKey.values()].find((candidate) => candidate.traceId === what.trace);
       if (line) what = { pod: line.key };
     }
     const previous = detail.what;
-    shown.openKey = what ? what.pod || what.rollout : null;
-    if (what?.pod && state.tab === "pods") shown.activeKey = what.pod;
+    const line = what?.pod ? pods.find(what.pod) : null;
+    if (line && state.tab === "pods") shown.activeKey = line.key;
     detail.show(what);
     if (!what && previous) list.focus({ preventScroll: true });
     changed(true);
@@ -201,20 +297,22 @@
     state.tab = tab;
     shown.stop();
     list.scrollTop = 0;
-    list.setAttribute("aria-label", tab === "pods" ? "Pods" : "Rollouts");
+    list.setAttribute("aria-label", { pods: "Pods", rollouts: "Rollouts", nodes: "Nodes" }[tab]);
     shown = views[tab]();
-    for (const name of ["pods", "rollouts"]) {
+    for (const name of Kubeloop.TABS) {
       const button = find(`tab-${name}`);
       button.setAttribute("aria-selected", String(name === tab));
       button.tabIndex = name === tab ? 0 : -1;
     }
+    state.nodesAt = -1e9;
+    readNodes();
     draw();
   };
+  const chooseTab = (tab) => { selectTab(tab); writeUrl(); };
   const announce = (text) => { find("announcement").textContent = text; };
   const sortBy = (value) => {
     state.order = order.value = value;
-    list.scrollTop = 0;
-    changed(true);
+    filtered();
   };
   const pause = (paused) => {
     state.paused = paused;
@@ -232,10 +330,9 @@
   let announceTimer = 0;
   search.addEventListener("input", () => {
     state.query = search.value.trim();
-    list.scrollTop = 0;
-    changed(true);
+    filtered();
     clearTimeout(announceTimer);
-    announceTimer = setTimeout(() => announce(`${Kubeloop.plural(state.shown.length, state.tab === "pods" ? "pod" : "rollout")} found`), 500);
+    announceTimer = setTimeout(() => announce(`${Kubeloop.plural(state.shown.length, state.tab.slice(0, -1))} found`), 500);
   });
   search.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
@@ -251,35 +348,42 @@
     }
   });
   order.addEventListener("change", () => sortBy(order.value));
+  namespace.addEventListener("change", () => { state.namespace = namespace.value; filtered(); });
+  document.addEventListener("click", (event) => { /* a link to a detail leaves search, tab and order as they are */
+    const link = event.target.closest('a[href^="#"]');
+    const what = link && !event.ctrlKey && !event.metaKey && !event.shiftKey ? Kubeloop.parseFragment(link.hash).what : null;
+    if (what) { event.preventDefault(); go(what); }
+  });
   live.addEventListener("click", () => pause(!state.paused));
   find("help-button").addEventListener("click", () => help.showModal());
-  for (const tab of ["pods", "rollouts"]) {
-    const button = find(`tab-${tab}`);
-    button.addEventListener("click", () => selectTab(tab));
+  for (const tab of Kubeloop.TABS) {
+    const button = find(`tab-${tab}`), at = Kubeloop.TABS.indexOf(tab), last = Kubeloop.TABS.length;
+    button.addEventListener("click", () => chooseTab(tab));
     button.addEventListener("keydown", (event) => {
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-      selectTab(tab === "pods" ? "rollouts" : "pods");
+      chooseTab(Kubeloop.TABS[(at + (event.key === "ArrowRight" ? 1 : last - 1)) % last]);
       find(`tab-${state.tab}`).focus();
     });
   }
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || help.open) return;
-    if (event.key === "Escape") { if (detail.what) { event.preventDefault(); go(); } return; }
+    if (event.key === "Escape") { if (detail.what) { event.preventDefault(); go(null); } return; }
     if (event.target.closest("input, select, textarea")) return;
     const orders = Object.keys(Kubeloop.ORDERS);
     const action = {
       "/": () => { search.focus(); search.select(); },
       "?": () => help.showModal(),
-      p: () => selectTab("pods"),
-      r: () => selectTab("rollouts"),
+      p: () => chooseTab("pods"),
+      r: () => chooseTab("rollouts"),
+      n: () => chooseTab("nodes"),
       s: () => { sortBy(orders[(orders.indexOf(state.order) + 1) % orders.length]); announce(`Sorted by ${state.order}`); },
-      " ": event.target.closest("button, a, [role=treeitem]") || isFile ? null : () => pause(!state.paused),
+      " ": event.target.closest("button, a, summary, [role=treeitem]") || isFile ? null : () => pause(!state.paused),
       j: event.target === document.body ? () => { list.focus(); } : null,
       ArrowDown: event.target === document.body ? () => { list.focus(); } : null,
     }[event.key];
     if (action) { event.preventDefault(); action(); }
   });
-  window.addEventListener("hashchange", openFromHash);
+  window.addEventListener("hashchange", readUrl);
 
   /* --- start -------------------------------------------------------------------------------------------------------- */
 
@@ -294,8 +398,8 @@
       find("announcement").textContent = `${Kubeloop.plural(response.lines.length, "pod")} of ${response.title}`;
     }
     if (first) {
-      if (isFile && !location.hash && source.first) go(source.first.kind, source.first.key);
-      else if (location.hash) openFromHash();
+      if (isFile && !location.hash && source.first) go({ [source.first.kind]: source.first.key });
+      else if (state.what) openDetail();
     }
     changed();
   }, (problem) => {
@@ -304,6 +408,7 @@
     status();
     changed();
   });
-  if (!isFile) setInterval(() => { if (!state.paused && !document.hidden) changed(); }, 1000);
-  changed(true);
+  if (!isFile) setInterval(() => { if (!state.paused && !document.hidden) { readNodes(); changed(); } }, 1000);
+  new ResizeObserver(() => Kubeloop.drawAxis(heads.pods.axis, state.scaleUs || 1)).observe(heads.pods.axis);
+  readUrl();
 })();

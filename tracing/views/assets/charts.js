@@ -120,9 +120,10 @@ Kubeloop.PhaseRows = class {
   }
 };
 
-/* Draws the segments of a line as parts of a bar; parts are reused. */
-Kubeloop.drawSegments = (bar, line, totalUs) => {
-  const segments = line.segments, count = segments.length / 3, scale = 100 / Math.max(1, totalUs);
+/* Draws the segments of a line as parts of a bar, which is scaleUs wide and cut there; parts are reused. */
+Kubeloop.drawSegments = (bar, line, totalUs, scaleUs) => {
+  const segments = line.segments, count = segments.length / 3, scale = 100 / Math.max(1, scaleUs);
+  bar.classList.toggle("cut", count > 0 && totalUs > scaleUs);
   while (bar.children.length < count) bar.append(document.createElement("i"));
   while (bar.children.length > count) bar.lastChild.remove();
   for (let index = 0; index < count; index++) {

@@ -1,19 +1,26 @@
-/* Detail panel: a pod, a rollout, or another trace. */
+/* Detail panel: a pod, a rollout, a node, another trace, or two that are compared. */
 "use strict";
 
 Kubeloop.Detail = class {
   static REFRESH_MS = 1000; /* an open trace is fetched again */
 
-  /* source: of traces; close(): the user closes the panel. */
-  constructor(node, { pods, source, close }) {
-    Object.assign(this, { node, pods, source, close });
+  static ALL = "*"; /* the rollout of all pods */
+
+  /* source: of traces; shown: names of the open sections, onchange() after the user has changed it; close(): the user
+   * closes the panel; compare(name): the user compares what is shown with another of its kind. */
+  constructor(node, options) {
+    Object.assign(this, { node, ...options });
     this.what = null;
+    this.key = null; /* of the row in the list */
+    this.saved = null; /* { pods, name } of a saved page that is compared with */
   }
 
-  /* what: { pod: key } | { rollout: key } | { trace: id }; null closes. */
+  /* what: { pod: key or name } | { rollout: key } | { node: name } | { trace: id }, with another of its kind; null closes. */
   show(what) {
     this.stop();
+    if (!what?.with) this.saved = null;
     this.what = what;
+    this.key = null;
     this.node.hidden = !what;
     document.body.classList.toggle("has-detail", Boolean(what));
     if (!what) return;
@@ -33,13 +40,15 @@ Kubeloop.Detail = class {
 
   stop() {
     this.picture?.stop();
-    Object.assign(this, { picture: null, waterfall: null, line: null, fetchedAt: 0, fetching: false, trace: null, table: null, group: null });
+    Object.assign(this, { picture: null, waterfall: null, line: null, fetchedAt: 0, fetching: false, trace: null, table: null, group: null, sections: null, state: null, stateAt: -1e9, compared: "" });
   }
 
   /* Draws again; something may have changed. */
   draw() {
     if (!this.what) return;
-    if (this.what.rollout) this.drawRollout();
+    if (this.what.with) this.drawComparison();
+    else if (this.what.rollout) this.drawRollout();
+    else if (this.what.node) this.drawNode();
     else if (this.what.pod) this.drawPod();
     else if (!this.trace && !this.fetching) this.fetchTrace(() => this.source.trace(this.what.trace), () => this.drawTrace());
   }
@@ -66,34 +75,119 @@ Kubeloop.Detail = class {
   }
 
   drawPod() {
-    const line = this.pods.byKey.get(this.what.pod);
+    const line = this.pods.find(this.what.pod);
+    this.key = line?.key ?? null;
     if (!line) {
-      this.missing("Pod", this.line ? "This trace was dropped: the process stores only the newest traces."
+      this.missing(this.what.pod.includes("/") ? this.what.pod : "Pod", this.line ? "This trace was dropped: the process stores only the newest traces."
         : "There is no such pod: it never existed, or its trace was dropped, as the process stores only the newest ones.");
       return;
     }
     this.title.textContent = line.name || "(never created)";
     this.pill.textContent = line.stage;
     this.pill.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
-    const link = (href, text) => Kubeloop.element("a", { href }, text);
     this.setMeta([
       ["duration", `${Kubeloop.uncertainDuration(this.pods.duration(line), Kubeloop.uncertaintyOf(line))}${line.isOpen ? ", in progress" : ""}`],
       ["start", Kubeloop.moment(line.startUs)],
-      ["node", line.node],
+      ["node", line.node && Kubeloop.link("node", line.node, line.node)],
       ["attempts", line.attempts ? String(line.attempts) : ""],
       ["owner", line.owner && line.owner !== line.group && Kubeloop.element("span", {}, line.owners.filter((owner) => owner !== line.group).flatMap((owner, index) =>
-        [index ? " › " : "", link(`#rollout=${encodeURIComponent(`${line.namespace}/${owner}`)}`, owner)]))],
-      ["pod group", line.group && link(`#rollout=${encodeURIComponent(`${line.namespace}/${line.group}`)}`, line.group.slice(Kubeloop.GROUP.length))],
+        [index ? " › " : "", Kubeloop.link("rollout", `${line.namespace}/${owner}`, owner)]))],
+      ["pod group", line.group && Kubeloop.link("rollout", `${line.namespace}/${line.group}`, line.group.slice(Kubeloop.GROUP.length))],
       ["namespace", line.namespace],
       ["trace", line.traceId && Kubeloop.element("code", {}, line.traceId)],
     ]);
     this.reason.hidden = !line.reason;
     this.reason.textContent = line.reason;
     const changed = line !== this.line || (line.isOpen && performance.now() - this.fetchedAt > Kubeloop.Detail.REFRESH_MS);
+    this.sections?.refresh();
     if (changed && !this.fetching) {
       this.line = line;
       this.fetchTrace(() => this.source.pod(line), () => this.drawSpans());
     }
+  }
+
+  /* Explanation, Events, conditions and log of a pod, and the form to compare it. */
+  addSections(line) {
+    if (line.name && this.source.podState) {
+      this.sections = new Kubeloop.Sections(this.source, line, this.shown, this.onchange);
+      this.body.append(this.sections.node);
+    }
+    const owner = line.rollouts[0];
+    const names = () => [...this.pods.byKey.values()].filter((other) => other !== line && other.name && (!owner || other.rollouts.includes(owner))).slice(0, 200).map((other) => this.pods.refOf(other));
+    this.addCompareForm(names);
+  }
+
+  addCompareForm(names) {
+    this.body.append(new Kubeloop.CompareForm({ names, compare: this.compare, file: (pods, name) => { this.saved = { pods, name }; this.compare(`page ${name}`); } }).node);
+  }
+
+  drawComparison() {
+    const { with: other } = this.what, kind = this.what.pod ? "pod" : this.what.node ? "node" : "rollout", first = this.what[kind];
+    const isPage = other.startsWith("page ");
+    const heading = (name) => (name === Kubeloop.Detail.ALL ? "all pods" : name);
+    if (this.pods.loading) return this.missing(`${heading(first)} and ${other}`, "");
+    if (isPage && !this.saved) return this.missing(`${heading(first)} and ${other}`, "Choose the saved page again: a URL cannot contain it.");
+    const version = `${this.pods.respondedAt} ${other}`;
+    if (this.compared === version) return null;
+    this.compared = version;
+    this.title.textContent = isPage ? `${heading(first)} here and in ${this.saved.name}` : `${heading(first)} and ${heading(other)}`;
+    this.pill.textContent = "compared";
+    this.setMeta([]);
+    const clocks = [this.pods, isPage ? this.saved.pods : this.pods], names = isPage ? [first, first] : [first, other];
+    let content, missing = null;
+    if (kind === "pod") {
+      const lines = names.map((name, side) => clocks[side].find(name));
+      missing = names.find((_, side) => !lines[side]);
+      if (!missing) content = Kubeloop.comparePods(...lines, this.pods);
+    } else {
+      const groups = names.map((name, side) => Kubeloop.rollout(name, this.linesOf(kind, name, clocks[side]), clocks[side]));
+      missing = names.find((_, side) => !groups[side].lines.length);
+      if (!missing) content = Kubeloop.compareGroups(groups, isPage ? ["here", this.saved.name] : names.map(heading), clocks);
+    }
+    this.body.replaceChildren(...(missing ? [Kubeloop.element("p", { class: "note" }, `No pod of ${heading(missing)} is known${isPage ? " in one of the pages" : ""}.`)] : content),
+      Kubeloop.element("p", { class: "links" }, Kubeloop.link(kind, first, heading(first)), !isPage && Kubeloop.link(kind, other, heading(other))));
+    return null;
+  }
+
+  /* The pods of a rollout or node. */
+  linesOf(kind, name, pods) {
+    const lines = [...pods.byKey.values()];
+    if (name === Kubeloop.Detail.ALL) return lines;
+    return kind === "node" ? lines.filter((line) => line.node === name) : lines.filter((line) => line.owners.some((owner) => `${line.namespace}/${owner}` === name));
+  }
+
+  /* The state of the object itself, read from the API server every few seconds; null before, or if it cannot be read. */
+  readState(read) {
+    if (!read || performance.now() - this.stateAt < Kubeloop.Sections.REFRESH_MS) return this.state;
+    const what = this.what;
+    this.stateAt = performance.now();
+    read().then((state) => ({ state }), (error) => ({ problem: error.message })).then(({ state = null, problem = "" }) => {
+      if (what !== this.what) return;
+      Object.assign(this, { state, stateProblem: problem, drawnVersion: "" });
+      this.draw();
+    });
+    return this.state;
+  }
+
+  drawNode() {
+    const name = this.key = this.what.node, lines = this.linesOf("node", name, this.pods);
+    const node = this.readState(this.source.node && (() => this.source.node(name)));
+    if (!node && (this.pods.loading || !lines.length)) {
+      this.missing(name, this.stateProblem || "No pod on this node is known: it never existed, or the traces of its pods were dropped.");
+      return;
+    }
+    const group = Kubeloop.rollout(name, lines, this.pods);
+    this.title.textContent = name;
+    this.pill.textContent = node ? node.stage : "node";
+    this.pill.dataset.phase = !node ? "other" : node.stage === "ready" ? "ready" : "waiting";
+    this.setMeta([
+      ["pods", this.pods.loading ? "…" : Kubeloop.count(node?.requested?.pods ?? lines.filter((line) => !Kubeloop.ABSENT_STAGES.has(line.stage)).length)],
+      ["zone", node?.zone], ["created", node && Kubeloop.moment(Date.parse(node.created) * 1e3).slice(0, 19)],
+    ]);
+    this.reason.hidden = !node?.reason;
+    this.reason.textContent = node?.reason || "";
+    this.drawPicture(group, () => [Kubeloop.element("h3", {}, "Room left"), this.extra], () =>
+      (node ? [Kubeloop.room(node)] : [Kubeloop.element("p", { class: "note" }, this.stateProblem || (this.source.node ? "…" : "This file does not have it."))]));
   }
 
   /* What to show instead of an object that the page does not have, or not yet. */
@@ -113,7 +207,7 @@ Kubeloop.Detail = class {
       this.links = Kubeloop.element("p", { class: "links" });
       this.origin = Kubeloop.element("p", { class: "note origin", hidden: true });
       this.body.append(this.origin, this.links);
-      if (this.line?.name && this.source.explain) this.body.append(new Kubeloop.Explanation(this.source, this.line).node);
+      if (this.line) this.addSections(this.line);
     }
     this.waterfall.draw(this.trace);
     this.drawOrigin();
@@ -170,16 +264,16 @@ Kubeloop.Detail = class {
   }
 
   drawRollout() {
-    const key = this.what.rollout;
-    const lines = [...this.pods.byKey.values()].filter((line) => line.owners.some((owner) => `${line.namespace}/${owner}` === key));
+    const key = this.key = this.what.rollout, isAll = key === Kubeloop.Detail.ALL;
+    const lines = this.linesOf("rollout", key, this.pods);
     if (this.pods.loading || !lines.length) { /* some of its pods may be missing */
       this.picture?.stop();
       this.picture = null;
-      this.missing(key.slice(key.indexOf("/") + 1), "No pod of it is known: it never existed, or the traces of its pods were dropped.");
+      this.missing(isAll ? "all pods" : key.slice(key.indexOf("/") + 1), "No pod of it is known: it never existed, or the traces of its pods were dropped.");
       return;
     }
     const rollout = Kubeloop.rollout(key, lines, this.pods);
-    this.title.textContent = rollout.owner;
+    this.title.textContent = isAll ? "all pods" : rollout.owner;
     const open = rollout.lines.some((line) => line.isOpen);
     this.pill.textContent = open ? "in progress" : "complete";
     this.pill.dataset.phase = open ? "queue" : "ready";
@@ -189,30 +283,48 @@ Kubeloop.Detail = class {
       ["not bound", rollout.open ? `${Kubeloop.plural(rollout.open, "pod")} for up to ${Kubeloop.duration(rollout.openUs)}` : ""],
       ["rate", rollout.rate ? `${Kubeloop.rate(rollout.rate)} pods/s` : ""],
       ["start", rollout.traced.length ? Kubeloop.moment(rollout.startUs) : ""],
-      ["namespace", rollout.namespace],
+      ["namespace", isAll ? "" : rollout.namespace],
     ]);
-    const reasons = new Set(lines.filter((line) => line.isOpen && line.reason).map((line) => line.reason));
-    this.reason.hidden = !reasons.size;
-    this.reason.textContent = [...reasons].slice(0, 3).join("\n");
+    this.reason.hidden = true;
+    const state = this.readState(!isAll && this.source.ownerState && (() => this.source.ownerState(rollout.namespace, rollout.owner)));
+    this.drawPicture(rollout, () => [Kubeloop.element("h3", {}, "Waits for"), this.extra, this.group], () => {
+      const waits = Kubeloop.waitsFor(lines, this.pods);
+      const about = [state?.state, ...(state?.problems || [])].filter(Boolean).map((text) => Kubeloop.element("li", {}, text));
+      return [Kubeloop.element("ul", { class: "waits" }, about, waits.length ? waits
+        : state?.complete === false ? Kubeloop.element("li", {}, "its controller: no pod of it waits") : Kubeloop.element("li", {}, "nothing: no pod of it waits"))];
+    });
+    this.drawGroup(rollout);
+  }
+
+  /* The pods of a rollout or node over time, with percentiles and the slowest; before() creates what is above them, and
+   * fill() the content of `extra` in it, which is drawn again with them. */
+  drawPicture(rollout, before, fill) {
     if (!this.picture) {
-      this.picture = new Kubeloop.RolloutPicture(this.pods, (line) => { location.hash = `pod=${encodeURIComponent(line.key)}`; });
+      this.picture = new Kubeloop.RolloutPicture(this.pods, (line) => this.open(line));
       this.table = Kubeloop.element("div", {});
       this.slowest = Kubeloop.element("div", { class: "slowest" });
       this.group = Kubeloop.element("div", { class: "group", hidden: true });
+      this.extra = Kubeloop.element("div", {});
+      this.drawnVersion = "";
       this.body.replaceChildren(
-        this.group,
+        ...before(),
         Kubeloop.element("h3", {}, "Pods over time"), this.picture.node,
         Kubeloop.element("h3", {}, "Time per phase"), this.table,
         Kubeloop.element("h3", {}, "Slowest"), this.slowest);
+      this.addCompareForm(() => {
+        const names = new Set([...this.pods.byKey.values()].flatMap((line) => (this.what.node ? [line.node] : line.rollouts)).filter(Boolean));
+        names.delete(rollout.key);
+        return [...names].sort().slice(0, 200);
+      });
     }
-    const changed = this.drawnVersion !== rollout.lines.length + ":" + this.pods.respondedAt || open;
-    if (!changed && this.table.firstChild) return;
-    this.drawnVersion = rollout.lines.length + ":" + this.pods.respondedAt;
-    this.drawGroup(rollout);
+    const version = `${rollout.lines.length}:${this.pods.respondedAt}`;
+    if (this.drawnVersion === version && !rollout.lines.some((line) => line.isOpen)) return;
+    this.drawnVersion = version;
+    this.extra.replaceChildren(...fill());
     this.picture.draw(rollout);
     this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced, this.pods), rollout.totals));
     const slowest = [...rollout.traced].sort((a, b) => this.pods.duration(b) - this.pods.duration(a)).slice(0, 5);
-    this.slowest.replaceChildren(...slowest.map((line) => Kubeloop.element("a", { href: `#pod=${encodeURIComponent(line.key)}` },
+    this.slowest.replaceChildren(...slowest.map((line) => Kubeloop.link("pod", this.pods.refOf(line),
       Kubeloop.element("b", {}, line.name || "(never created)"), Kubeloop.element("span", {}, Kubeloop.shortUncertainDuration(this.pods.duration(line), Kubeloop.uncertaintyOf(line))),
       Kubeloop.element("small", {}, line.reason || (line.attempts > 1 ? `${line.attempts} attempts` : line.node && `on ${line.node}`)))));
   }

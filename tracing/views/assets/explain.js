@@ -1,22 +1,5 @@
-/* Why a pod is pending, or on its node: the filters and scores of the nodes, fetched when the section is opened. */
+/* Why a pod is pending, or on its node: the filters and scores of the nodes. */
 "use strict";
-
-Kubeloop.Explanation = class {
-  constructor(source, line) {
-    Object.assign(this, { source, line });
-    this.content = Kubeloop.element("div", { class: "explanation" }, Kubeloop.element("p", { class: "note" }, "…"));
-    this.node = Kubeloop.element("details", { class: "why", ontoggle: () => this.node.open && this.fetch() },
-      Kubeloop.element("summary", {}, line.node ? "Why on this node?" : "Why is it pending?"), this.content);
-  }
-
-  async fetch() {
-    try {
-      this.content.replaceChildren(...Kubeloop.explanation(await this.source.explain(this.line)));
-    } catch (error) {
-      this.content.replaceChildren(Kubeloop.element("p", { class: "note" }, `No explanation: ${error.message}.`));
-    }
-  }
-};
 
 /* The parts of an explanation: sentences, and tables of rejections and scores. */
 Kubeloop.explanation = (answer) => {

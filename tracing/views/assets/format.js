@@ -76,8 +76,8 @@ Kubeloop.shortDuration = (microseconds) => {
 };
 
 /* Labels of a time axis at quarters of its width, where its lines are; fewer if they do not fit side by side. */
-Kubeloop.drawAxis = (axis, totalUs) => {
-  const width = axis.clientWidth || 400, parts = width >= 450 ? 4 : width >= 225 ? 2 : 1;
+Kubeloop.drawAxis = (axis, totalUs, width = axis.clientWidth || 400) => {
+  const parts = width >= 450 ? 4 : width >= 225 ? 2 : 1;
   axis.replaceChildren(...Array.from({ length: parts + 1 }, (_, index) =>
     Kubeloop.element("i", { style: { left: `${(100 * index) / parts}%` } }, index ? Kubeloop.duration((totalUs * index) / parts) : "0")));
 };

@@ -4,8 +4,9 @@
 Kubeloop.VirtualList = class {
   static OVERSCAN = 6;
 
-  /* container: scrolls, has role grid. make() creates a row; show(row, item) fills it; open(item): the user opens it. */
-  constructor(container, { make, show, open, keyOf }) {
+  /* container: scrolls, has role grid. head: the row of column headings; make() creates a row; show(row, item) fills it;
+   * open(item): the user opens it. */
+  constructor(container, { head, make, show, open, keyOf }) {
     this.container = container;
     this.make = make;
     this.show = show;
@@ -16,7 +17,9 @@ Kubeloop.VirtualList = class {
     this.activeKey = null;
     this.openKey = null;
     this.space = Kubeloop.element("div", { class: "space", role: "presentation" });
-    container.replaceChildren(this.space);
+    this.head = head;
+    head.setAttribute("aria-rowindex", "1");
+    container.replaceChildren(head, this.space);
     this.abort = new AbortController();
     const signal = this.abort.signal;
     container.addEventListener("scroll", () => this.draw(), { passive: true, signal });
@@ -35,12 +38,13 @@ Kubeloop.VirtualList = class {
 
   measure() {
     this.height = parseFloat(getComputedStyle(this.container).getPropertyValue("--row")) || 36;
+    this.visible = this.container.clientHeight - this.head.offsetHeight;
   }
 
   set(items) {
     this.items = items;
     this.index = null;
-    this.container.setAttribute("aria-rowcount", String(items.length));
+    this.container.setAttribute("aria-rowcount", String(items.length + 1));
     this.draw();
   }
 
@@ -62,7 +66,7 @@ Kubeloop.VirtualList = class {
       if (row.hidden) return;
       const item = this.items[index], key = this.keyOf(item);
       row.dataset.index = String(index);
-      row.setAttribute("aria-rowindex", String(index + 1));
+      row.setAttribute("aria-rowindex", String(index + 2));
       row.style.transform = `translateY(${index * this.height}px)`;
       row.classList.toggle("active", key === this.activeKey);
       row.setAttribute("aria-selected", String(key === this.openKey));
@@ -90,15 +94,15 @@ Kubeloop.VirtualList = class {
     this.activeKey = this.keyOf(this.items[index]);
     const top = index * this.height, bottom = top + this.height;
     if (top < this.container.scrollTop) this.container.scrollTop = top;
-    else if (bottom > this.container.scrollTop + this.container.clientHeight) {
-      this.container.scrollTop = bottom - this.container.clientHeight;
+    else if (bottom > this.container.scrollTop + this.visible) {
+      this.container.scrollTop = bottom - this.visible;
     }
     this.draw();
   }
 
   keyPressed(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    const page = Math.max(1, Math.floor(this.container.clientHeight / this.height) - 1);
+    const page = Math.max(1, Math.floor(this.visible / this.height) - 1);
     const at = this.active();
     const moves = { ArrowDown: at + 1, j: at + 1, ArrowUp: at - 1, k: at - 1, PageDown: at + page, PageUp: at - page,
       Home: 0, End: this.items.length - 1 };
@@ -112,7 +116,7 @@ Kubeloop.VirtualList = class {
   }
 
   clicked(event) {
-    const row = event.target.closest("[data-index]");
+    const row = event.target.closest("[data-index]"); /* not the headings */
     if (!row) return;
     const item = this.items[Number(row.dataset.index)];
     if (!item) return;

@@ -4,12 +4,15 @@
 Kubeloop.BOUND_STAGES = new Set(["bound", "starting", "running", "ready", "completed", "crash back-off", "gone"]);
 /* Whether the pod was bound to a node (PodLine.is_bound); it may have ended since. */
 Kubeloop.isBound = (line) => Kubeloop.BOUND_STAGES.has(line.stage) || Boolean(line.node);
+Kubeloop.DONE_STAGES = new Set(["ready", "completed", "gone", "deleted"]);
+Kubeloop.ABSENT_STAGES = new Set(["gone", "deleted", "completed", "failed"]); /* not on a node any more */
 Kubeloop.GROUP = "podgroup/"; /* pod groups come after the owners of a pod */
 Kubeloop.BINS = 48; /* of a distribution: 6 per decade, from 10 µs to 1000 s */
 
 Kubeloop.Pods = class {
   constructor() {
     this.byKey = new Map();
+    this.byName = new Map(); /* key of the newest pod by "namespace/name" */
     this.loading = true; /* until the last part of the first response: what is there are no totals */
     this.expected = 0; /* pods when it is loaded */
     this.nowUs = 0;
@@ -19,9 +22,13 @@ Kubeloop.Pods = class {
 
   /* Applies a FeedResponse (tracing/views/feed_response.py). Returns true if anything changed. */
   apply(response) {
-    if (response.reset) this.byKey.clear();
+    if (response.reset) { this.byKey.clear(); this.byName.clear(); }
     for (const key of response.removed) this.byKey.delete(key);
-    for (const line of response.lines) this.byKey.set(line.key, Kubeloop.line(line));
+    for (const line of response.lines) {
+      this.byKey.set(line.key, Kubeloop.line(line));
+      const name = `${line.namespace}/${line.name}`, other = this.byKey.get(this.byName.get(name));
+      if (line.name && (!other || other.startUs <= line.startUs)) this.byName.set(name, line.key);
+    }
     if (response.reset) this.loading = true;
     if (!response.more) this.loading = false;
     this.expected = this.byKey.size + (response.remaining || 0);
@@ -29,6 +36,22 @@ Kubeloop.Pods = class {
     this.nowUs = response.nowUs;
     this.respondedAt = performance.now();
     return response.reset || response.lines.length > 0 || response.removed.length > 0;
+  }
+
+  /* The pod of a key or of "namespace/name", the newest of this name; null if there is none. */
+  find(reference) {
+    return this.byKey.get(reference) || this.byKey.get(this.byName.get(reference)) || null;
+  }
+
+  /* "namespace/name" if find() returns this pod for it, else its key. */
+  refOf(line) {
+    const name = `${line.namespace}/${line.name}`;
+    return this.byName.get(name) === line.key ? name : line.key;
+  }
+
+  /* Microseconds since its stage began. */
+  inStage(line) {
+    return Math.max(0, this.nowUs ? this.now() - line.startUs - line.stageAfterUs : line.durationUs - line.stageAfterUs);
   }
 
   /* Microseconds since the epoch, by the clock of the process. */
@@ -48,7 +71,7 @@ Kubeloop.Pods = class {
 
 /* Adds the fields that JSON omits because of their default, and the text for the search. */
 Kubeloop.line = (line) => {
-  const complete = { segments: [], edgeUncertainties: [], owner: "", lowerOwners: [], groupTraceId: "", node: "", attempts: 0, reason: "", isOpen: false, isReconstructed: false, traceId: "", ...line };
+  const complete = { segments: [], edgeUncertainties: [], owner: "", lowerOwners: [], groupTraceId: "", node: "", attempts: 0, stageAfterUs: 0, reason: "", isOpen: false, isReconstructed: false, traceId: "", ...line };
   complete.owners = complete.owner ? [complete.owner, ...complete.lowerOwners] : [];
   complete.group = complete.owners.find((owner) => owner.startsWith(Kubeloop.GROUP)) || "";
   /* keys of the rollouts that it belongs to: of its topmost owner and of its group */
@@ -77,6 +100,13 @@ Kubeloop.search = (text, pods) => {
     return (line) => line.text.includes(term);
   });
   return (line) => tests.every((test) => test(line));
+};
+
+/* Length of the time axis of a list, for durations in microseconds: pods that take far longer than others are cut. */
+Kubeloop.scaleOf = (durations) => {
+  const ordered = Float64Array.from(durations).sort(), longest = ordered.length ? ordered[ordered.length - 1] : 1;
+  const usual = 1.25 * Kubeloop.percentile(ordered, 0.9);
+  return Math.max(1, longest <= 2 * usual ? longest : usual);
 };
 
 Kubeloop.ORDERS = {
@@ -129,6 +159,30 @@ Kubeloop.rollouts = (lines, pods) => {
     }
   }
   return [...byOwner].map(([key, own]) => Kubeloop.rollout(key, own, pods));
+};
+
+/* The nodes of the pods, and of `objects` (/debug/objects/nodes, if it is known): { key, lines, stage, zone, reason, pods, waiting, startUs, sums }. */
+Kubeloop.nodes = (lines, pods, objects) => {
+  const byNode = new Map((objects || []).map((node) => [node.name, []]));
+  for (const line of lines) {
+    if (!line.node) continue;
+    const own = byNode.get(line.node);
+    if (own) own.push(line); else byNode.set(line.node, [line]);
+  }
+  const states = new Map((objects || []).map((node) => [node.name, node]));
+  return [...byNode].map(([key, own]) => {
+    const sums = new Float64Array(Kubeloop.PHASES.length), state = states.get(key) || {};
+    for (const line of own) Kubeloop.addPhases(sums, line, pods);
+    return { key, lines: own, sums, stage: state.stage || "", zone: state.zone || "", reason: state.reason || "", pods: own.filter((line) => !Kubeloop.ABSENT_STAGES.has(line.stage)).length,
+      startUs: own.reduce((newest, line) => Math.max(newest, line.startUs), 0), slowestUs: own.reduce((longest, line) => Math.max(longest, pods.duration(line)), 0) };
+  });
+};
+
+Kubeloop.NODE_ORDERS = {
+  newest: (a, b) => b.startUs - a.startUs || (a.key < b.key ? -1 : 1),
+  slowest: (a, b) => b.slowestUs - a.slowestUs,
+  attempts: (a, b) => b.pods - a.pods,
+  name: (a, b) => a.key.localeCompare(b.key, "en", { numeric: true }),
 };
 
 Kubeloop.rollout = (key, lines, pods) => {

@@ -123,7 +123,7 @@ Kubeloop.phaseTable = (times, totals) => {
     Kubeloop.element("th", { scope: "row" }, mark, name),
     cells([Kubeloop.count(time.pods), Kubeloop.duration(time.p50), Kubeloop.duration(time.p90), Kubeloop.duration(time.p99), Kubeloop.duration(time.max),
       ...(isUncertain ? [time.uncertainty ? `±${Kubeloop.duration(time.uncertainty)}` : ""] : []), share]));
-  return Kubeloop.element("div", { class: "table" }, Kubeloop.element("table", {},
+  return Kubeloop.element("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Time per phase" }, Kubeloop.element("table", {},
     Kubeloop.element("thead", {}, Kubeloop.element("tr", {}, ["phase", "pods", "p50", "p90", "p99", "max", ...(isUncertain ? ["exact to"] : []), "of all time"].map((name) =>
       Kubeloop.element("th", { scope: "col" }, name)))),
     Kubeloop.element("tbody", {},

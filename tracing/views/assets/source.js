@@ -52,7 +52,7 @@ Kubeloop.LiveSource = class {
 
   async get(path, query) {
     const response = await fetch(`${path}?${new URLSearchParams(query)}`, { cache: "no-store" });
-    const value = await response.json();
+    const value = await response.json().catch(() => ({}));
     if (!response.ok) throw new Error(value.error || `HTTP status ${response.status}`);
     return value;
   }
@@ -68,6 +68,32 @@ Kubeloop.LiveSource = class {
   explain(line) {
     return this.get("debug/explain", { namespace: line.namespace, pod: line.name, scores: "true" });
   }
+
+  podState(line) {
+    return this.get("debug/objects/pod", { namespace: line.namespace, pod: line.name });
+  }
+
+  async log(line, container) {
+    return (await this.get("debug/objects/logs", { namespace: line.namespace, pod: line.name, container })).log;
+  }
+
+  ownerState(namespace, owner) {
+    return this.get("debug/objects/owner", { namespace, owner });
+  }
+
+  nodes() {
+    return this.get("debug/objects/nodes", {});
+  }
+
+  async node(name) {
+    return (await this.get("debug/objects/nodes", { node: name }))[0];
+  }
+};
+
+/* The JSON value of a gzip stream in base64. */
+Kubeloop.unpack = async (text) => {
+  const bytes = Uint8Array.from(atob(text.trim()), (character) => character.charCodeAt(0));
+  return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
 };
 
 /* Data embedded in the page, compressed: lines are unpacked at once, traces on demand. */
@@ -78,7 +104,7 @@ Kubeloop.FileSource = class {
 
   async start(onResponse, onError) {
     try {
-      const content = await this.unpack(document.getElementById("lines"));
+      const content = await Kubeloop.unpack(document.getElementById("lines").textContent);
       this.chunkByKey = new Map(content.where);
       this.first = content.first;
       onResponse({ reset: true, removed: [], lines: content.lines, nowUs: 0, pods: content.lines.length, more: false, title: content.title });
@@ -87,16 +113,10 @@ Kubeloop.FileSource = class {
     }
   }
 
-  async unpack(script) {
-    const bytes = Uint8Array.from(atob(script.textContent.trim()), (character) => character.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return JSON.parse(await new Response(stream).text());
-  }
-
   async find(key) {
     const number = this.chunkByKey.get(key);
     if (number === undefined) throw new Error("not in this file");
-    if (!this.chunks.has(number)) this.chunks.set(number, this.unpack(document.getElementById(`traces-${number}`)));
+    if (!this.chunks.has(number)) this.chunks.set(number, Kubeloop.unpack(document.getElementById(`traces-${number}`).textContent));
     return (await this.chunks.get(number))[key];
   }
 

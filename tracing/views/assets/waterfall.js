@@ -148,7 +148,6 @@ Kubeloop.Waterfall = class {
     const item = Kubeloop.element("div", {
       class: `span${error ? " failed" : ""}`, role: "treeitem", "aria-level": depth + 1, "aria-expanded": String(open), "data-span": span.spanId,
       tabindex: (this.focused ? this.focused === span.spanId : index === 0) ? "0" : "-1",
-      "aria-label": `${Kubeloop.titleOf(span)}, ${duration}${within}${summary ? `, ${summary}` : ""}`,
       onfocus: () => { this.focused = span.spanId; for (const other of this.items()) other.tabIndex = other === item ? 0 : -1; },
     }, head, summary && (depth || error) ? Kubeloop.element("p", { class: position ? "span-summary inside" : "span-summary" }, summary) : null);
     head.addEventListener("click", () => { item.focus({ preventScroll: true }); this.toggle(item, span, start); });
