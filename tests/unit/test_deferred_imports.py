@@ -14,6 +14,7 @@ DEFERRED: dict[str, dict[str, float]] = {
     "cel": {"re2": 5.1},
     "controllers": {
         "cryptography": 42.4,
+        "kubeloop.kube.auth.credentials": 3.4,
         "kubeloop.controllers.resourcequota.quota_monitor": 14.6,
         "kubeloop.controllers.resourcequota.usage_calculation": 11.9,
         "kubeloop.kube.objects.quota_usage": 6.4,
@@ -78,6 +79,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "urllib.request": 6.4,
     },
     "kubeloop": {
+        "kubeloop.tracing.export.resource": 14.7,
         "kubeloop.kube.objects.resources": 11.8,
         "kubeloop.replay.page": 6.6,
         "kubeloop.cli.replay.replay": 290.2,

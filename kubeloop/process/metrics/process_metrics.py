@@ -43,11 +43,13 @@ class _TargetInfo:
         self._labels: dict[str, str] = {}
 
     def collect(self) -> Iterable[Metric]:
-        from prometheus_client.metrics_core import InfoMetricFamily
+        from prometheus_client.metrics_core import GaugeMetricFamily
 
         if not self._labels:
             from kubeloop.tracing.export.resource import resource_attributes
 
             attributes = resource_attributes()
             self._labels = {re.sub(r"\W", "_", name, flags=re.ASCII): str(value) for name, value in attributes.items()}
-        yield InfoMetricFamily("target", "Target metadata", value=self._labels)
+        family = GaugeMetricFamily("target_info", "Target metadata", labels=[*self._labels])
+        family.add_metric([*self._labels.values()], 1)
+        yield family
