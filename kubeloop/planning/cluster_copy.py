@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from kubeloop.devcluster.authorization.mode_names import ALWAYS_ALLOW
 from kubeloop.devcluster.controllers.volume_provisioner import DEFAULT_CLASS
 from kubeloop.devcluster.handlers.reading.watch import WatchSettings
@@ -165,7 +167,10 @@ async def running_copy(
     settings = Settings(
         controllers=CONTROLLERS,
         development=True,
-        scheduler=configuration or default_configuration(gates),
+        # without missed events, pods that nothing has changed for are not tried again
+        scheduler=msgspec.structs.replace(
+            configuration or default_configuration(gates), pod_max_in_unschedulable_seconds=_NEVER_SECONDS
+        ),
         feature_gates=gates,
     )
     async with running_cluster(api, nodes, [], token=None, clock=clock, rng=rng):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kubeloop.devcluster.kubelet.pods.pod_admission import amounts, requested_amounts
 from kubeloop.kube.json_object import JSON
 from kubeloop.planning.result import ResourceUse
 from kubeloop.scheduler.cache.node_info import NodeInfo
@@ -19,6 +21,7 @@ _POOL_LABELS: Final = (
 )  # fmt: skip
 _ZONE: Final = "topology.kubernetes.io/zone"
 _NUMBER = re.compile(r"-?\d+$")
+_RELATIONS: Final = ("affinity", "topologySpreadConstraints", "volumes", "resourceClaims")
 _SHOWN: Final = ("cpu", "memory")
 
 
@@ -36,6 +39,22 @@ def zone_of(node: JSON) -> str:
     """Return the zone of a node, "" if it has none."""
     zone: str = (node["metadata"].get("labels") or {}).get(_ZONE, "")
     return zone
+
+
+def nodes_for_requests(pods: Iterable[JSON], like: JSON) -> float:
+    """Return how many nodes like this one the requests of pods need at least; infinity if one is larger than the node.
+
+    Pods with affinity, spread constraints, volumes or claims do not count: a new node may let them fit on another one.
+    """
+    allocatable = amounts(like["status"].get("allocatable"))
+    needed: Counter[str] = Counter()
+    for pod in pods:
+        if not any(pod["spec"].get(field) for field in _RELATIONS):
+            for name, amount in requested_amounts(pod).items():
+                if amount > allocatable.get(name, 0):
+                    return math.inf
+                needed[name] += amount
+    return max((math.ceil(amount / allocatable[name]) for name, amount in needed.items() if amount), default=0)
 
 
 class NodeUse:

@@ -15,7 +15,7 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CRON_JOBS, HORIZONTAL_POD_AUTOSCALERS, NODES, PODS, Resource
 from kubeloop.kube.user_error import UserError
 from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, metrics_of, other_schedulers, prepared, running_copy
-from kubeloop.planning.node_pools import NodeUse, compare_use, pool_of, use_of
+from kubeloop.planning.node_pools import NodeUse, compare_use, nodes_for_requests, pool_of, use_of
 from kubeloop.planning.object_changes import DEPENDENT_KINDS, object_changes
 from kubeloop.planning.plan_changes import Drain, NodeCopies, PlanChanges, make_changes, named_node
 from kubeloop.planning.pod_history import PodHistory
@@ -256,18 +256,21 @@ class _Planner:
         """Add nodes until nothing is pending, and return their number.
 
         Returns None if it would exceed `limit`, or if a node lets no pod fit.
-        Each time half as many as would be needed if all took as many pods as the best one so far: all pending pods are
-        tried again after each addition.
+        Each time as many as the requests need at least, or half as many as would be needed if all took as many pods as
+        the best one so far: all pending pods are tried again after each addition.
         """
         new_nodes, count, most_per_node = NodeCopies(copy, like, self._rng), 0, 0
-        while pending := len(_pending(copy)):
-            added = min(limit - count, max(1, pending // (2 * most_per_node)) if most_per_node else 1)
-            if added <= 0:
+        while pending := _pending(copy):
+            needed = max(1, nodes_for_requests(pending, like))
+            if most_per_node:
+                needed = max(needed, len(pending) // (2 * most_per_node))
+            if needed > limit - count:
                 return None
+            added = int(needed)
             new_nodes.add(added)
             count += added
             await copy.settle(_NODE_SECONDS, _REST_LIMIT_SECONDS)
-            placed = pending - len(_pending(copy))
+            placed = len(pending) - len(_pending(copy))
             if placed <= 0:
                 return None
             most_per_node = max(most_per_node, math.ceil(placed / added))

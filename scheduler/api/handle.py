@@ -39,6 +39,11 @@ class PodNominator(Protocol):
         """Return the node that the pod is nominated to, or ""."""
         ...
 
+    @property
+    def version(self) -> int:
+        """Increases with every change of a nomination."""
+        ...
+
     def stamp(self, node_name: str) -> int:
         """Return a number that is the same while the nominations to the node are the same; 0 for none."""
         ...

@@ -83,6 +83,11 @@ class BackoffQueue:
                 completed.append(queued)
         return completed
 
+    def next_completion_ns(self) -> int | None:
+        """Return when the next backoff has expired; None if no pod is in backoff."""
+        pods = [queued for heap in (self.rejected, self.failed) if (queued := heap.peek()) is not None]
+        return min((self.expiration_ns(queued) + self._ordering_window_ns for queued in pods), default=None)
+
     def is_backing_off(self, queued: QueuedPodInfo) -> bool:
         expiration = self.expiration_ns(queued)
         return expiration != 0 and expiration >= self._window(self._now_ns())

@@ -150,9 +150,9 @@ class PodQueues:
             self.active.sorted(), backoff.rejected.sorted(), backoff.failed.sorted(), list(self.unschedulable)
         )
 
-    def has_waiting(self) -> bool:
-        """Return True if there are pods whose state time alone may change: in backoff, or unschedulable."""
-        return bool(len(self.backoff) or len(self.unschedulable))
+    def oldest_unschedulable_ns(self) -> int | None:
+        """Return since when the pod has been unschedulable that is longest; None without one."""
+        return min((queued.timestamp_ns for queued in self.unschedulable), default=None)
 
     def report(self) -> None:
         """Report the number of pods in each queue to the metrics."""

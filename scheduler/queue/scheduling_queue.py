@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -248,12 +249,23 @@ class SchedulingQueue:
         loop = asyncio.get_running_loop()
         leftover_due = loop.time() + _LEFTOVER_SECONDS
         while True:
-            await pause(1.0, due=0.0 if self._queues.has_waiting() else None)
+            await pause(1.0, due=self._next_flush(leftover_due))
             self.flush_backoff_completed()
-            if loop.time() >= leftover_due:
-                leftover_due = loop.time() + _LEFTOVER_SECONDS
+            if (late := loop.time() - leftover_due) >= 0:
+                leftover_due += (late // _LEFTOVER_SECONDS + 1) * _LEFTOVER_SECONDS
                 self.flush_unschedulable_leftover()
             self._queues.report()
+
+    def _next_flush(self, leftover_due: float) -> float | None:
+        """Return the loop time from which a flush moves a pod, None if time alone moves none."""
+        seconds, now = asyncio.get_running_loop().time(), self._now_ns()
+        completion, oldest = self._queues.backoff.next_completion_ns(), self._queues.oldest_unschedulable_ns()
+        dues = [] if completion is None else [seconds + (completion - now) / 1e9]
+        if oldest is not None:
+            too_long = seconds + (oldest + self._max_in_unschedulable_ns - now) / 1e9
+            looks = max(0, math.ceil((too_long - leftover_due) / _LEFTOVER_SECONDS))
+            dues.append(leftover_due + looks * _LEFTOVER_SECONDS)
+        return min(dues, default=None)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 

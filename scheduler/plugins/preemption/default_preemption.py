@@ -82,7 +82,8 @@ class DefaultPreemption:
             errors = [status for status in dry_run.rejections.values() if status.code is Code.ERROR]
             if errors:
                 return None, failed(self.name, f"preemption: {aggregated(errors)}")
-            return PostFilterResult(), self._not_possible(_fit_error(len(snapshot), dry_run.rejections.values()))
+            dry_run.message = dry_run.message or _fit_error(len(snapshot), dry_run.rejections.values())
+            return PostFilterResult(), self._not_possible(dry_run.message)
         extenders = [
             extender for extender in self._handle.extenders if extender.preempts and extender.is_interested(pod.pod)
         ]

@@ -37,10 +37,22 @@ class _DryRunFailed(Exception):
 
 
 class DryRunResult(msgspec.Struct):
-    """candidates: nodes where preemption helps; rejections: by node, why it does not."""
+    """candidates: nodes where preemption helps; rejections: by node, why it does not. message: of all rejections."""
 
     candidates: list[Candidate] = msgspec.field(default_factory=list)
     rejections: dict[str, Status] = msgspec.field(default_factory=dict)
+    message: str = ""
+
+
+class _CachedResults(msgspec.Struct):
+    """Results for one class and priority of pods. budgets: version of the PodDisruptionBudgets.
+
+    hopeless: the last result without candidates, with the snapshot, the versions and the nodes that it holds for.
+    """
+
+    budgets: int
+    by_node: dict[str, _CachedDryRun] = msgspec.field(default_factory=dict)
+    hopeless: tuple[Snapshot, tuple[int, int], Sequence[str], DryRunResult] | None = None
 
 
 def importance_at(now: datetime) -> Callable[[PodInfo], tuple[int, datetime, str]]:
@@ -65,7 +77,7 @@ class VictimSelection:
         self._absolute = args.min_candidate_nodes_absolute
         self._plugin = plugin
         # By class and priority of the preemptor, least recently used first.
-        self._dry_run_cache: dict[tuple[int, int], tuple[object, dict[str, _CachedDryRun]]] = {}
+        self._dry_run_cache: dict[tuple[int, int], _CachedResults] = {}
 
     def dry_run(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, nodes: Sequence[str]) -> DryRunResult:
         """Select victims on `nodes`, starting from a random one, until there are enough candidates."""
@@ -79,7 +91,12 @@ class VictimSelection:
         dry_runs = self._handle.dry_runs(state, pod)
         nominator = self._handle.nominator
         own_node = nominator.node_of(pod.uid)  # other pods of the class have a different result there
-        cached = self._cached_dry_runs(pod, snapshot) if dry_runs.only_sums else {}
+        results = self._cached_results(pod, snapshot) if dry_runs.only_sums else _CachedResults(0)
+        cached, versions = results.by_node, (snapshot.generation, nominator.version)
+        if results.hopeless is not None and not own_node:
+            same_snapshot, same_versions, same_nodes, result_before = results.hopeless
+            if same_snapshot is snapshot and same_versions == versions and same_nodes == nodes:
+                return result_before
         for index in range(len(nodes)):
             info = snapshot.get(nodes[(offset + index) % len(nodes)])
             assert info is not None
@@ -98,23 +115,25 @@ class VictimSelection:
             without_violations += outcome.pdb_violations == 0
             if without_violations and len(result.candidates) >= min_candidates:
                 break
+        if not result.candidates and not own_node:
+            results.hopeless = (snapshot, versions, nodes, result)
         return result
 
-    def _cached_dry_runs(self, pod: PodInfo, snapshot: Snapshot) -> dict[str, _CachedDryRun]:
-        """Return results of dry runs for this class and priority of pods, by node.
+    def _cached_results(self, pod: PodInfo, snapshot: Snapshot) -> _CachedResults:
+        """Return results of dry runs for this class and priority of pods.
 
         They hold while the node, its nominations and all PodDisruptionBudgets are unchanged, and only for pods whose
         filters read nothing of other nodes.
         """
-        stamp = self._handle.listers.pod_disruption_budgets.version
+        version = self._handle.listers.pod_disruption_budgets.version
         key = (snapshot.classes.number(pod.pod), pod.priority)
         cached = self._dry_run_cache.pop(key, None)
-        if cached is None or cached[0] != stamp:
-            cached = (stamp, {})
+        if cached is None or cached.budgets != version:
+            cached = _CachedResults(version)
         self._dry_run_cache[key] = cached
         while len(self._dry_run_cache) > _MAX_CACHED_PREEMPTORS:
             del self._dry_run_cache[next(iter(self._dry_run_cache))]
-        return cached[1]
+        return cached
 
     def _select_victims_on_node(
         self, dry_runs: DryRuns, pod: PodInfo, info: NodeInfo, snapshot: Snapshot, budgets: Sequence[Budget]

@@ -19,6 +19,7 @@ from kubeloop.planning.plan_changes import PlanChanges, parse_scale
 from kubeloop.planning.planner import compute_plan
 from kubeloop.process.manifests import Manifest
 from kubeloop.recording.resources import MUTATING_WEBHOOKS
+from kubeloop.scheduler.attempts.scheduling_cycle import SchedulingCycle
 from support.objects.planned_clusters import (
     add_deployment,
     add_node,
@@ -116,6 +117,29 @@ def test_pods_without_room_are_pending_with_reasons_and_help():
 def test_help_is_the_fewest_nodes_also_if_there_are_many(replicas, nodes):
     state, _ = shop()
     assert planned(state, scale=f"deploy/web={replicas}").would_help == f"{nodes} like pool-a-0"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "most", "help_"),
+    [
+        pytest.param("1", 60 + 50 + 14, "13 nodes like pool-a-0", id="fits on other nodes"),
+        pytest.param("5", 60, "", id="fits on no node"),
+    ],
+)
+def test_pending_pods_are_tried_once_and_once_per_added_nodes(monkeypatch, cpu, most, help_):
+    state, _ = shop(nodes=1, replicas=2)
+    attempts = []
+    run = SchedulingCycle.run
+
+    async def counted(cycle):
+        attempts.append(cycle)
+        return await run(cycle)
+
+    monkeypatch.setattr(SchedulingCycle, "run", counted)
+    plan = planned(state, deployment("more", replicas=52, template=pod_template(cpu=cpu, app="more")))
+    assert plan.workloads[0].placed == (2 if cpu == "1" else 0)
+    assert plan.would_help == help_
+    assert len(attempts) <= most
 
 
 def test_rollout_without_room_and_without_unavailable_pods_never_completes():

@@ -456,3 +456,22 @@ def test_missed_events_decide_the_queue_after_an_attempt(pending_plugins, outcom
     queued.unschedulable_plugins, queued.pending_plugins = {"NodeResourcesFit"} - pending_plugins, pending_plugins
     model.queue.add_unschedulable_if_not_present(queued)
     assert model.queue_of("p") == queue
+
+
+@pytest.mark.virtual_time
+async def test_queue_flushes_in_virtual_time_only_when_time_moves_a_pod(monkeypatch):
+    time, flushes = asyncio.get_running_loop().time, []
+    now_ns = property(lambda model: 1000 * SECOND + round(time() * SECOND), lambda model, value: None)
+    monkeypatch.setattr(QueueModel, "now_ns", now_ns, raising=False)
+    model = QueueModel()
+    model.queue.add(model.pod("p"))
+    model.fail("NodeResourcesFit")
+    flush = model.queue.flush_backoff_completed
+    monkeypatch.setattr(model.queue, "flush_backoff_completed", lambda: flush() or flushes.append(time()))
+    task = asyncio.create_task(model.queue.run())
+    await asyncio.sleep(310.0)
+    assert model.queue_of("p") == "unschedulable"
+    await asyncio.sleep(30.0)
+    assert model.queue_of("p") == "active"
+    assert len(flushes) < 10
+    task.cancel()

@@ -17,14 +17,17 @@ from support.simulation.set_clock import SetClock
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def victims_on(cluster: Any, incoming: Any) -> dict[str, list[str]]:
+def dry_run(cluster: Any, incoming: Any) -> DryRunResult:
     plugin, state, info = cluster.framework.plugins["DefaultPreemption"], CycleState(), PodInfo(incoming)
     cluster.framework.filters.run_pre_filter(state, info, cluster.snapshot)
     nodes = [node.name for node in cluster.snapshot.node_infos]
     result: DryRunResult = plugin.victim_selection.dry_run(state, info, cluster.snapshot, nodes)
-    return {
-        candidate.node: [victim.pod.metadata.name for victim in candidate.victims] for candidate in result.candidates
-    }
+    return result
+
+
+def victims_on(cluster: Any, incoming: Any) -> dict[str, list[str]]:
+    candidates = dry_run(cluster, incoming).candidates
+    return {candidate.node: [victim.pod.metadata.name for victim in candidate.victims] for candidate in candidates}
 
 
 def test_important_pods_are_reprieved_first(plugin_cluster: Any, node: Any, pod: Any) -> None:
@@ -118,3 +121,15 @@ def test_pods_with_exhausted_budget_are_reprieved_first(plugin_cluster: Any, nod
     cluster = plugin_cluster([node("a")], placed)
     put_budget(cluster, app="db")
     assert victims_on(cluster, pod("p", cpu="2", priority=10)) == {"a": ["other"]}
+
+
+def test_result_without_candidates_is_shared_until_a_change(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a"), node("b")], [pod("placed", "a", cpu="4", priority=5)])
+    first = dry_run(cluster, pod("p", cpu="4", priority=5))
+    assert (first.candidates, sorted(first.rejections)) == ([], ["a", "b"])
+    assert dry_run(cluster, pod("q", cpu="4", priority=5)) is first
+    assert dry_run(cluster, pod("r", cpu="4", priority=6)) is not first
+    assert victims_on(cluster, pod("s", cpu="4", priority=6)) == {"a": ["placed"]}
+    cluster.cache.add_pod(pod("low", "b", cpu="4", priority=1))
+    cluster.cache.update_snapshot(cluster.snapshot)
+    assert victims_on(cluster, pod("t", cpu="4", priority=5)) == {"b": ["low"]}
