@@ -49,7 +49,11 @@ def metadata_of(obj: ApiObject) -> ObjectMeta:
     """Return the metadata of an object."""
     if isinstance(obj, Object):
         return obj.metadata
-    return convert(ObjectMeta, obj.get("metadata") or {})
+    metadata = obj.get("metadata") or {}
+    try:
+        return msgspec.convert(metadata, ObjectMeta)
+    except msgspec.ValidationError:  # has null for an empty list or map
+        return convert(ObjectMeta, metadata)
 
 
 def manifest_of(obj: ApiObject) -> dict[str, JSONValue]:

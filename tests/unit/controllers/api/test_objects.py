@@ -9,6 +9,7 @@ from kubeloop.controllers.api.objects import (
     Request,
     controller_owner,
     is_controlled_by,
+    metadata_of,
     set_controller_reference,
     set_owner_reference,
 )
@@ -26,6 +27,11 @@ def test_request_has_the_key_that_it_was_parsed_from(key: str):
 
 def test_request_of_dict_and_struct_is_the_same():
     assert Request.of(CONFIG) == Request.of(SITE) == Request("ns", "blog")
+
+
+def test_null_in_metadata_is_an_empty_value():
+    metadata = metadata_of({"metadata": {"name": "blog", "labels": None, "annotations": {"a": "b", "c": None}}})
+    assert (metadata.name, metadata.labels, metadata.annotations) == ("blog", {}, {"a": "b"})
 
 
 def test_controller_reference_is_set_on_a_copy():
