@@ -261,7 +261,7 @@ _FAILURE_MODE = click.option(
 
 def _node_options(command: Any) -> Any:
     """Add the options that all `nodes` commands share."""
-    kubeconfig = click.option("--kubeconfig", type=FILE, help="Kubeconfig file of the development cluster.")
+    kubeconfig = click.option("--kubeconfig", type=FILE, help="Kubeconfig file of the cluster.")
     return kubeconfig(click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command))
 
 
@@ -296,7 +296,11 @@ def nodes_list(names: tuple[str, ...], selector: str, **options: Any) -> int:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @_node_options
 def nodes_add(new: NewNodes, names: tuple[str, ...], **options: Any) -> int:
-    """Create simulated nodes and wait until they are ready."""
+    """Create simulated nodes and wait until they are ready.
+
+    In a cluster that is not kubeloop's, which --kubeconfig must name, this command simulates them until Ctrl-C, and
+    then deletes them and their pods.
+    """
     from kubeloop.cli.nodes import add
 
     return add(names, new, **options)

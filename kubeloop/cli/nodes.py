@@ -1,7 +1,8 @@
-"""`kubeloop nodes`: add, remove and fail simulated nodes of a development cluster.
+"""`kubeloop nodes`: add, remove and fail simulated nodes of a development cluster, or of any cluster.
 
 All changes go through the API: a simulated node is a Node object, and its annotation `kubeloop.dev/fail` sets its
-failure mode. kubectl can make the same changes.
+failure mode. kubectl can make the same changes. In a cluster with another API server, which --kubeconfig must name,
+`add` simulates its nodes until it is stopped, and the other commands change simulated nodes only.
 """
 
 from __future__ import annotations
@@ -17,26 +18,35 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
 from kubeloop.cli.options.options import NewNodes
 from kubeloop.cli.terminal import output_columns
-from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
+from kubeloop.devcluster.simulation.node_objects import (
+    ANNOTATION_FAIL,
+    ANNOTATION_NODE,
+    NodeSettings,
+    is_simulated,
+)
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES
+from kubeloop.kube.uids import new_uid
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import unreachable_error
-from kubeloop.process.development_cluster.node_options import node_capacity
+from kubeloop.process.development_cluster.node_options import node_capacity, read_stage_files
 from kubeloop.process.process_files import development_kubeconfig
 from kubeloop.process.signals import run_until_interrupted
 from kubeloop.tracing.views.columns import fitting_columns, text_width
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.kubelet.stages.files import Stage
 
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _LIST_HINT = "list the nodes with kubeloop nodes list"
@@ -68,8 +78,54 @@ def _with_client(command: Callable[..., Awaitable[int]]) -> Callable[..., int]:
 
 
 def add(named: Sequence[str], new: NewNodes, *, kubeconfig: Path | None, as_json: bool) -> int:
-    """Create Nodes and wait until they are ready. Raises UserError for invalid input."""
-    return _add(named, new, _template(new), kubeconfig=kubeconfig, as_json=as_json)
+    """Create Nodes and wait until they are ready; in a cluster that is not kubeloop's, simulate them until Ctrl-C.
+
+    Raises UserError for invalid input.
+    """
+    template = _template(new)
+    if kubeconfig is not None and not _run_with_client(_development_code, kubeconfig):
+        stages, _ = read_stage_files(new.stages)
+        return _run_with_client(
+            lambda client: _simulate(client, named, new, template, stages), kubeconfig, interrupted=0
+        )
+    if new.stages:
+        raise UserError(
+            "--stages is for clusters of other API servers", hint="kubeloop up --stages sets it for its nodes"
+        )
+    return _add(named, new, template, kubeconfig=kubeconfig, as_json=as_json)
+
+
+async def _development_code(client: ApiClient) -> int:
+    return int(await _is_development(client))
+
+
+async def _simulate(
+    client: ApiClient, named: Sequence[str], new: NewNodes, template: JSON, stages: Sequence[Stage]
+) -> int:
+    """Create Nodes and simulate them until cancelled, then delete them and their pods."""
+    from kubeloop.process.development_cluster.remote_nodes import OWNER_LABEL, RemoteNodes, remove_nodes
+
+    clock, rng = SystemClock(), random.Random()
+    owner = new_uid(rng)[:8]
+    present = {node["metadata"]["name"]: node for node in await _nodes(client)}
+    names = _new_names(named, new, present)
+    remote = RemoteNodes(client, owner, names, NodeSettings(), clock=clock, rng=rng, stages=stages)
+    template = {**template, "metadata": {**template["metadata"]}}
+    template["metadata"]["labels"] = template["metadata"]["labels"] | {OWNER_LABEL: owner}
+    if not new.taints and any(not is_simulated(node) for node in present.values()):
+        hint = f"--taint {ANNOTATION_NODE}=simulated:NoSchedule reserves them for pods that tolerate it"
+        print(f"warning: the scheduler may bind pods of this cluster to the simulated nodes; {hint}", file=sys.stderr)
+    try:
+        for name in names:
+            await client.create_raw(NODES, _with_name(template, name, ("local", new.zone) if new.zone else ("", "")))
+            print(f"node/{name} created", flush=True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(remote.run(), name="remote-nodes")
+            await _wait_until_ready(client, names)
+            print("simulated until Ctrl-C, which deletes them and their pods", file=sys.stderr, flush=True)
+    finally:
+        await remove_nodes(client, names, owner, remote.pods)
+    return 0
 
 
 @_with_client
@@ -140,14 +196,20 @@ async def show(client: ApiClient, selection: NodeSelection, *, as_json: bool) ->
 # --- the cluster ----------------------------------------------------------------------------------
 
 
-def _run_with_client(command: Callable[[ApiClient], Awaitable[int]], kubeconfig: Path | None) -> int:
+def _run_with_client(
+    command: Callable[[ApiClient], Awaitable[int]], kubeconfig: Path | None, *, interrupted: int = 130
+) -> int:
     path = development_kubeconfig(kubeconfig)
 
     async def main() -> int:
         transport = await connect(path)
         client = ApiClient(transport, clock=SystemClock(), rng=random.Random())
         try:
-            await _check_server(client, transport.server)
+            if kubeconfig is None and not await _is_development(client):
+                raise UserError(
+                    f"{transport.server} is not a development cluster of kubeloop",
+                    hint="kubeloop up starts one; a cluster of another kind must be named by --kubeconfig",
+                )
             return await command(client)
         except ApiError as error:
             raise UserError(error.status.message or str(error), hint=_LIST_HINT) from None
@@ -156,18 +218,13 @@ def _run_with_client(command: Callable[[ApiClient], Awaitable[int]], kubeconfig:
         finally:
             await client.close()
 
-    return run_until_interrupted(main(), interrupted=130)
+    return run_until_interrupted(main(), interrupted=interrupted)
 
 
-async def _check_server(client: ApiClient, server: str) -> None:
-    """Raise UserError unless the server is a development cluster: in a real cluster, no kubelet would run the pods."""
+async def _is_development(client: ApiClient) -> bool:
+    """Return True for a development cluster, whose server simulates its nodes."""
     response = await client.raw("GET", "/version")
-    version = msgspec.json.decode(response.body).get("gitVersion", "")
-    if not version.endswith("+kubeloop"):
-        raise UserError(
-            f"{server} is not a development cluster of kubeloop (its version is {version})",
-            hint="kubeloop up starts one; see --kubeconfig",
-        )
+    return bool(msgspec.json.decode(response.body).get("gitVersion", "").endswith("+kubeloop"))
 
 
 async def _nodes(client: ApiClient, selector: str = "") -> list[JSON]:
@@ -178,15 +235,17 @@ async def _nodes(client: ApiClient, selector: str = "") -> list[JSON]:
 
 
 async def _selected_nodes(client: ApiClient, selection: NodeSelection) -> list[JSON]:
-    """Return the selected nodes. Raises UserError if one does not exist."""
+    """Return the selected nodes, of a cluster that is not kubeloop's the simulated ones. Raises UserError if one does
+    not exist."""
     if sum((bool(selection.names), bool(selection.selector), selection.all_nodes)) != 1:
         raise UserError("no nodes selected", hint="select nodes by name, with --selector, or with --all")
+    nodes, kind = await _nodes(client, selection.selector), "node"
+    if not await _is_development(client):
+        nodes, kind = [node for node in nodes if is_simulated(node)], "simulated node"
     if selection.selector:
-        nodes = await _nodes(client, selection.selector)
         if not nodes:
-            raise UserError(f"no node matches {selection.selector!r}", hint=_LIST_HINT)
+            raise UserError(f"no {kind} matches {selection.selector!r}", hint=_LIST_HINT)
         return nodes
-    nodes = await _nodes(client)
     if selection.all_nodes:
         return nodes
     present = {node["metadata"]["name"]: node for node in nodes}
@@ -194,7 +253,7 @@ async def _selected_nodes(client: ApiClient, selection: NodeSelection) -> list[J
         if name not in present:
             similar = difflib.get_close_matches(name, present, 3, 0.5)
             hint = f"did you mean {' or '.join(similar)}?" if similar else _LIST_HINT
-            raise UserError(f"no node {name!r}", hint=hint)
+            raise UserError(f"no {kind} {name!r}", hint=hint)
     return [present[name] for name in dict.fromkeys(selection.names)]
 
 

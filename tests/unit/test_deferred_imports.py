@@ -127,6 +127,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.process.control_plane.controller_selection": 2.1,
         "kubeloop.process.control_plane.scheduler_plugins": 238.7,
         "kubeloop.process.development_cluster.node_options": 3.4,
+        "kubeloop.process.development_cluster.remote_nodes": 101.8,
         "kubeloop.process.endpoint.owner_pods": 41.6,
         "kubeloop.process.endpoint.process_pages": 25.1,
         "kubeloop.process.endpoint.server": 14.1,

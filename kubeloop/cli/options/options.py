@@ -896,3 +896,9 @@ class NewNodes(CommandOptions, group="Nodes"):
     taints: tuple[str, ...] = option(
         "Taint of the nodes. May be repeated.", "--taint", default=(), multiple=True, metavar="KEY[=VALUE]:EFFECT"
     )
+    stages: tuple[Path, ...] = option(
+        "File of KWOK stages, for nodes of a cluster that is not kubeloop's. May be repeated.",
+        default=(),
+        multiple=True,
+        type=FILE,
+    )

@@ -88,7 +88,7 @@ def test_template_validates_labels_and_capacity():
             _template(NewNodes(**wrong))
 
 
-def test_nodes_command_rejects_a_real_cluster(tmp_path):
+def test_nodes_command_rejects_a_real_cluster_that_is_not_named(tmp_path, monkeypatch):
     requests = []
 
     class RealApiServer(BaseHTTPRequestHandler):
@@ -118,8 +118,9 @@ def test_nodes_command_rejects_a_real_cluster(tmp_path):
         config = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context]}
         config |= {"current-context": "c", "users": [{"name": "u", "user": {"token": "t"}}]}
         kubeconfig.write_text(json.dumps(config))
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
         with pytest.raises(UserError, match="is not a development cluster of kubeloop"):
-            fail(NodeSelection(("node-0",), "", False), "unreachable", kubeconfig=kubeconfig, as_json=False)
+            fail(NodeSelection(("node-0",), "", False), "unreachable", kubeconfig=None, as_json=False)
     finally:
         server.shutdown()
         thread.join()
