@@ -13,7 +13,7 @@ from kubernetes_asyncio.client.exceptions import ApiException
 
 SITES = "sites.bench.example.com"
 
-count = open(os.environ["RECONCILES"], "ab", buffering=0)  # noqa: SIM115 - until the process ends
+counted = os.open(os.environ["RECONCILES"], os.O_WRONLY | os.O_APPEND)
 
 
 @kopf.on.startup()
@@ -40,7 +40,7 @@ async def reconcile(
     patch: kopf.Patch,
     **_: Any,
 ) -> None:
-    count.write(b".")
+    os.write(counted, b".")
     core, apps = client.CoreV1Api(memo.api), client.AppsV1Api(memo.api)
     config_map = {"metadata": {"name": name}, "data": {"index.html": spec["text"]}}
     kopf.adopt(config_map)
