@@ -173,6 +173,10 @@ class WatchStream:
     async def __anext__(self) -> bytes:
         return await anext(self._chunks)
 
+    def cut(self) -> None:
+        """End the stream after the pending events, as a server that shuts down does."""
+        self._watcher.cut()
+
     async def aclose(self) -> None:
         self._watcher.close()
         await self._chunks.aclose()  # type: ignore[attr-defined]

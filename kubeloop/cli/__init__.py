@@ -21,6 +21,7 @@ Commands; the module of one is imported when it runs
     completion/                kubeloop completion
     kubeconfig.py              kubeloop kubeconfig
     manifests.py               kubeloop manifests
+    operator_faults.py         kubeloop test-operator
 
 Parts of several commands
 

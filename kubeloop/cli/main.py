@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.cli.help_screens import HelpGroup
+from kubeloop.cli.options.operator_fault_options import OperatorFaultOptions
 from kubeloop.cli.options.options import (
     FILE,
     OUTPUT,
@@ -330,6 +331,22 @@ def envtest() -> int:
     from kubeloop.cli.envtest import print_folder
 
     return print_folder()
+
+
+@commands.command(section=_CLUSTER)
+@with_options(OperatorFaultOptions)
+def test_operator(options: OperatorFaultOptions) -> int:
+    """Run an operator of any language under faults, as an external process, and report what it does wrong.
+
+    Runs without faults show its writes. Then each write meets each fault: crashes, late and missed events, old lists,
+    409, 429, 500, a lost response, another leader. docs/operator-faults.md describes the report.
+
+    Exit code 0: it passed; 1: it failed; 2: invalid input, or the operator fails without faults.
+    """
+    with importing():
+        from kubeloop.cli.operator_faults import check_faults
+
+    return check_faults(options)
 
 
 @commands.command(section=_CLUSTER)

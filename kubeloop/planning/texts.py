@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
 
 from kubeloop.planning.result import DisplacedPod, ObjectChange, Plan, ResourceUse, UnplacedPods, WorkloadResult
+from kubeloop.process.junit import junit_document
 
 _SIGNS: Final = {"create": "+", "change": "~", "delete": "-"}
 _MAX_NAMES: Final = 5
@@ -49,19 +49,7 @@ def plan_junit(plan: Plan) -> str:
     cases += [(f"drain {pod.node}: {pod.pod}", [pod.reason]) for pod in plan.blocked]
     if plan.fit is not None:
         cases.append((f"fit {plan.fit.like}", [] if plan.fit.nodes is not None else ["no number of nodes suffices"]))
-    failures = sum(bool(reasons) for _, reasons in cases)
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name="kubeloop plan" tests="{len(cases)}" failures="{failures}">',
-    ]
-    for name, reasons in cases:
-        head = f'  <testcase classname="kubeloop.plan" name={quoteattr(name)}'
-        if reasons:
-            text = "; ".join(reasons)
-            lines.append(f"{head}><failure message={quoteattr(text)}>{escape(text)}</failure></testcase>")
-        else:
-            lines.append(f"{head}/>")
-    return "\n".join([*lines, "</testsuite>"]) + "\n"
+    return junit_document("kubeloop.plan", cases)
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

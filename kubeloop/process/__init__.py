@@ -14,6 +14,7 @@ Packages and modules
     api_server_check.py     check of an API server before a command starts
     process_files.py        files that list the processes of this machine
     signals.py              main program: event loop, SIGINT and SIGTERM
+    junit.py                JUnit XML
     logs.py                 log records on stderr
     python_gc.py            short garbage collections
 """

@@ -14,6 +14,7 @@ The process of pytest, and that of its clusters
 Controllers under faults
 
     faults/               check: crashes, stale caches, refused and lost requests, two leaders
+    operator_faults/      the same for an operator of any language, as an external process
 
 Executables for controller-runtime's envtest
 

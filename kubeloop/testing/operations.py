@@ -116,12 +116,12 @@ class Operations:
 
     async def get(self, target: ObjectTarget, *, namespace: str | None = None) -> JSON:
         """Return the object as plain JSON. Raises NotFound."""
-        ref = await self._object_ref(target, namespace)
+        ref = await self.resolve(target, namespace)
         return await self.client.get(ref.resource, ref.name, ref.namespace)
 
     async def delete(self, target: ObjectTarget, *, namespace: str | None = None) -> None:
         """Delete the object, and its dependents in the background. Raises NotFound."""
-        ref = await self._object_ref(target, namespace)
+        ref = await self.resolve(target, namespace)
         await self.client.delete(ref.resource, ref.name, ref.namespace, propagation_policy="Background")
 
     async def wait_for(
@@ -139,7 +139,7 @@ class Operations:
         __tracebackhide__ = True
         try:
             holds, description, why_never = parse_condition(condition)
-            ref = await self._object_ref(target, namespace)
+            ref = await self.resolve(target, namespace)
         except UserError as error:
             raise _with_hint(error) from None
         latest: JSON | None = None
@@ -160,7 +160,7 @@ class Operations:
 
     async def events(self, target: ObjectTarget | None = None, *, namespace: str | None = None) -> list[Event]:
         """Return the namespace's events, oldest first; with `target`, only its events."""
-        ref = None if target is None else await self._object_ref(target, namespace)
+        ref = None if target is None else await self.resolve(target, namespace)
         page = await self.client.list_all(EVENTS, self.namespace if namespace is None else namespace)
         events = page.items
         if ref is not None:
@@ -247,7 +247,7 @@ class Operations:
             self._resource_map = await ResourceMap.discover(self.client)
         return self._resource_map
 
-    async def _object_ref(self, target: ObjectTarget, namespace: str | None) -> ObjectRef:
+    async def resolve(self, target: ObjectTarget, namespace: str | None) -> ObjectRef:
         within = self.namespace if namespace is None else namespace
         if isinstance(target, str):
             resource_name, slash, name = target.partition("/")

@@ -4,12 +4,13 @@ imports only pytest until a test uses a fixture, which `session` implements.
     kubeloop_cluster         a cluster for the session (per xdist worker, or for all: --kubeloop-shared)
     kubeloop_namespace       a new namespace of it per test, deleted afterwards with its content
     kubeloop_fresh_cluster   a cluster for a single test; @pytest.mark.kubeloop(nodes=1) sets its options
+    kubeloop_check_operator  a function that runs an operator of any language under faults
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from kubeloop.testing.host.launch import launch
 
 if TYPE_CHECKING:
     from kubeloop.testing.cluster import Cluster, ClusterNamespace
+    from kubeloop.testing.operator_faults.suite import OperatorReport
     from kubeloop.testing.session import Session
 
 _FIXTURES = frozenset({"kubeloop_cluster", "kubeloop_namespace", "kubeloop_fresh_cluster"})
@@ -179,6 +181,17 @@ def kubeloop_fresh_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     option_values = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
     with _session(request.config).fresh_cluster(option_values) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def kubeloop_check_operator() -> Callable[..., OperatorReport]:
+    """Return the function that runs an operator of any language under faults: `kubeloop test-operator` in a test.
+
+    kubeloop_check_operator("bin/operator --kubeconfig {kubeconfig}", "crds/", "site.yaml", steps="steps.yaml")
+    """
+    from kubeloop.testing.operator_faults.fixture import check
+
+    return check
 
 
 def _session(config: pytest.Config) -> Session:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -19,15 +17,23 @@ from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedRe
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE
 from kubeloop.testing.faults.cluster import RecordedCluster
 from kubeloop.testing.faults.fault_plan import FaultPlan, PlannedFault
-from kubeloop.testing.faults.requests import RequestTarget, SentRequest, error_response, injected_error, single_chunk
+from kubeloop.testing.faults.requests import (
+    RequestTarget,
+    SentRequest,
+    error_response,
+    injected_error,
+    is_numbered,
+    json_of,
+    request_is_list,
+    single_chunk,
+    title_of,
+)
 from kubeloop.testing.memory_transport import MemoryTransport
 
 _LATE_LIST_SECONDS = 25.0  # the client gives up after 30 s
 _PAGE_SECONDS = 0.5
 _LATENCY_SECONDS = 0.02  # of a request, and of its response, at most; without faults
 _EVENT_SECONDS = 0.1  # between two watch events, at most; without faults
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_UNCOUNTED = ("events", "leases")  # writes about these are neither numbered nor checked
 
 
 def resource_in(path: str) -> str:
@@ -116,7 +122,7 @@ class FaultyNetwork:
 
     def number(self, request: SentRequest) -> int:
         """Return the number of a write, from 1; 0 for other requests."""
-        if not _is_numbered(request):
+        if not is_numbered(request):
             return 0
         self.writes.append(f"{request.method} {resource_in(request.path)}")
         self.titles.append(title_of(request, self.kinds))
@@ -138,10 +144,10 @@ class FaultyNetwork:
 
     async def handle(self, request: SentRequest) -> HttpResponse:
         """Let the server handle a request."""
-        if _is_numbered(request):
+        if is_numbered(request):
             self.on_request(request)
         response = await self._inner.send(request)
-        if _is_numbered(request):
+        if is_numbered(request):
             if response.status == 201:
                 self.creates[resource_in(request.path)] += 1
             self.cluster.tell(f"  {request.method} {request.path} {response.status} {_outcome(response)}")
@@ -412,40 +418,9 @@ class _Watch:
             await self._lines.get()
 
 
-def _is_numbered(request: SentRequest) -> bool:
-    resource = resource_in(request.path).partition("/")[0]
-    return request.method != "GET" and resource not in _UNCOUNTED and "dryRun" not in request.target
-
-
-def title_of(request: SentRequest, kinds: Mapping[str, str]) -> str:
-    """Return a write in words: "create of Secret a", "status write of Site blog". kinds: by plural name."""
-    target, body = RequestTarget.of(request.path), _json_of(request.body)
-    metadata = body.get("metadata") or {}
-    name = target.name or metadata.get("name") or metadata.get("generateName", "")
-    verb = _VERBS.get(request.method, request.method)
-    if "apply" in request.headers.get("content-type", ""):
-        verb = "apply"
-    if target.subresource:
-        verb = f"{target.subresource} write"
-    return f"{verb} of {kinds.get(target.resource, target.resource)} {name}".rstrip()
-
-
-def request_is_list(request: SentRequest) -> bool:
-    target = RequestTarget.of(request.path)
-    return bool(target.resource) and not target.name
-
-
-def _json_of(body: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(body or b"{}")
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def _outcome(response: HttpResponse) -> str:
     """Return the name of the written object, or the error."""
-    content = _json_of(response.body)
+    content = json_of(response.body)
     if response.status >= 400:
         return str(content.get("message", ""))[:120]
     return str(content.get("metadata", {}).get("name", ""))

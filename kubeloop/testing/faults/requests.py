@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import NamedTuple
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import json_response
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_UNCOUNTED = {
+    "events", "leases", "kopfpeerings", "clusterkopfpeerings", "tokenreviews", "subjectaccessreviews",
+    "localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews",
+}  # fmt: skip
+"""Writes about these are neither numbered nor checked: they change nothing, or are heartbeats."""
+_STREAMS = {"attach", "exec", "portforward", "proxy", "token"}
+"""Subresources whose requests change no object."""
 
 _REASONS = {
     400: "BadRequest", 403: "Forbidden", 409: "Conflict", 410: "Expired", 422: "Invalid", 429: "TooManyRequests",
@@ -46,6 +56,45 @@ class RequestTarget(NamedTuple):
         if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] not in ("status", "finalize"):
             rest = rest[2:]
         return cls(*[*rest, "", "", ""][:3])
+
+
+def is_numbered(request: SentRequest) -> bool:
+    """Return True for a write that counts."""
+    target = RequestTarget.of(request.path)
+    if request.method not in _VERBS or "dryRun" in request.target or target.subresource in _STREAMS:
+        return False
+    return bool(target.resource) and target.resource not in _UNCOUNTED
+
+
+def verb_of(request: SentRequest) -> str:
+    if "apply" in request.headers.get("content-type", ""):
+        return "apply"
+    return _VERBS.get(request.method, request.method)
+
+
+def title_of(request: SentRequest, kinds: Mapping[str, str]) -> str:
+    """Return a write in words: "create of Secret a", "status write of Site blog". kinds: by plural name."""
+    target, metadata = RequestTarget.of(request.path), json_of(request.body).get("metadata") or {}
+    name = target.name or metadata.get("name") or metadata.get("generateName", "")
+    return write_title(verb_of(request), target.subresource, kinds.get(target.resource, target.resource), name)
+
+
+def write_title(verb: str, subresource: str, kind: str, name: str) -> str:
+    return f"{f'{subresource} write' if subresource else verb} of {kind} {name}".rstrip()
+
+
+def request_is_list(request: SentRequest) -> bool:
+    target = RequestTarget.of(request.path)
+    return bool(target.resource) and not target.name
+
+
+def json_of(body: bytes) -> dict[str, Any]:
+    """Return the object in a body; {} if there is none."""
+    try:
+        content = json.loads(body or b"{}")
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def injected_error(code: int) -> StatusError:

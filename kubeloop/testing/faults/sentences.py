@@ -32,6 +32,18 @@ _SENTENCES = {
     "touch-object": "after a user annotated an object{of}",
 }
 
+_AT_WRITE = {
+    "late-events": "while watch events{of} were late from the {title} on",
+    "blind": "after watches had missed the events from the {title} on",
+    "old-lists": "after a restart with lists from the time of the {title}",
+    "conflict": "after the {title} was refused with 409",
+    "throttle": "after the {title} was refused with 429",
+    "error": "after the {title} was refused with 500",
+    "lost-answer": "after the response to the {title} was lost",
+    "freeze-leader": "after the leader had stopped before the {title}, which arrived when another one led",
+}
+"""Faults that begin at a write."""
+
 
 def describe_fault(fault: PlannedFault, titles: Sequence[str]) -> str:
     """Return the fault as a clause. titles: the writes of the run in words, in their order."""
@@ -44,4 +56,6 @@ def describe_fault(fault: PlannedFault, titles: Sequence[str]) -> str:
         title = titles[fault.write - 1] if fault.write <= len(titles) else "last write"
         return f"after a crash during the {title}, which reached the API server {fault.seconds:g} s later"
     of = f" of {fault.resource}" if fault.resource else ""
+    if fault.write and fault.kind in _AT_WRITE:
+        return _AT_WRITE[fault.kind].format(of=of, title=titles[fault.write - 1])
     return _SENTENCES[fault.kind].format(of=of, at=fault.at, seconds=fault.seconds, share=fault.share)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from kubeloop.devcluster.storage.store import ObjectStore
@@ -16,6 +18,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z")
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9-])")
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TRACES = {"tracing.k8s.io/traceparent", "kubeloop.dev/pod-trace", "touched"}
+_CERTIFICATES_OF_THE_RUN = "kube-system/extension-apiserver-authentication"
 _UNCOMPARED = {"events", "leases.coordination.k8s.io", "nodes", "events.events.k8s.io"}
 
 ObjectNames = tuple[str, str, str]
@@ -41,6 +44,25 @@ def stable_text(text: str) -> str:
     return _SUFFIX.sub("-*", text)
 
 
+@dataclass(frozen=True)
+class Variations:
+    """What differs between runs without faults, in addition to times, UIDs and names that the server generates.
+
+    fields: paths that begin with the kind, "ConfigMap.data.password"; entries of lists have no index. names: kind,
+    namespace and the beginning of names.
+    """
+
+    fields: frozenset[str] = frozenset()
+    names: frozenset[ObjectNames] = frozenset()
+
+    def stable_name(self, kind: str, namespace: str, name: str) -> str:
+        """Return the name with "*" in the place of what varies."""
+        for other_kind, other_namespace, beginning in self.names:
+            if (kind, namespace) == (other_kind, other_namespace) and name.startswith(beginning):
+                return f"{beginning}*"
+        return stable_text(name)
+
+
 class StoredState:
     """The objects of a store at the end of a run, by kind and name. since: those that changed after this revision.
 
@@ -49,20 +71,36 @@ class StoredState:
     """
 
     def __init__(self, store: ObjectStore, since: int, with_status: Collection[str] = ()) -> None:
-        self._names: dict[ObjectNames, list[str]] = {}
-        self._contents: Counter[tuple[ObjectNames, str]] = Counter()
         stored = [(resource, entry) for resource, table in store.tables() for entry in table.list()]
         uids = {entry.object["metadata"].get("uid") for _, entry in stored}
+        self._objects: list[tuple[str, JSON, JSON]] = []  # kind, object, what is compared
         for resource, entry in stored:
-            obj, metadata = entry.object, entry.object["metadata"]
-            owners = [owner.get("uid") for owner in metadata.get("ownerReferences", ())]
-            if resource in _UNCOMPARED or entry.revision <= since or (owners and uids.isdisjoint(owners)):
+            obj = entry.object
+            owners = [owner.get("uid") for owner in obj["metadata"].get("ownerReferences", ())]
+            is_new = entry.revision > since and entry.key != _CERTIFICATES_OF_THE_RUN
+            if resource in _UNCOMPARED or not is_new or (owners and uids.isdisjoint(owners)):
                 continue
-            names = obj.get("kind") or resource, metadata.get("namespace", ""), stable_text(metadata["name"])
-            self._names.setdefault(names, []).append(metadata["name"])
-            self._contents[
-                names, json.dumps(_comparable(obj, with_status=resource in with_status), sort_keys=True)
-            ] += 1
+            content = _comparable(obj, with_status=resource in with_status)
+            self._objects.append((obj.get("kind") or resource, obj, content))
+        self.leave_out(Variations())
+
+    def leave_out(self, variations: Variations) -> None:
+        """Compare without these variations from now on."""
+        self._names: dict[ObjectNames, list[str]] = {}
+        self._contents: Counter[tuple[ObjectNames, str]] = Counter()
+        for kind, obj, content in self._objects:
+            name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+            names = kind, namespace, variations.stable_name(kind, namespace, name)
+            self._names.setdefault(names, []).append(name)
+            compared = stable(_without(content, kind, variations.fields))
+            compared["metadata"] = {field: value for field, value in compared.get("metadata", {}).items() if value}
+            self._contents[names, json.dumps(compared, sort_keys=True)] += 1
+
+    def _contents_by_names(self) -> dict[ObjectNames, list[JSON]]:
+        contents: dict[ObjectNames, list[JSON]] = {}
+        for names, content in sorted(self._contents.elements()):
+            contents.setdefault(names, []).append(json.loads(content))
+        return contents
 
     def differences(self, expected: StoredState) -> list[str]:
         """Return how this state differs from the expected one, as sentences about what was, or was not, done."""
@@ -89,15 +127,75 @@ class StoredState:
                 yield f"{kind} {namespace}/{name} has {changes} in the end"
 
 
+def variations_between(states: Sequence[StoredState]) -> Variations:
+    """Return what differs between the ends of runs without faults; leave it out of these states.
+
+    Names that are not in all of them become a beginning: up to the last separator before they differ.
+    """
+    names = {key for state in states for key in state._names if any(key not in other._names for other in states)}
+    beginnings: dict[tuple[str, str, int], list[str]] = {}
+    for kind, namespace, name in names:
+        beginnings.setdefault((kind, namespace, name.count("-")), []).append(name)
+    varying = {
+        (kind, namespace, re.split(r"[^-.]*$", _common_beginning(min(group), max(group)))[0])
+        for (kind, namespace, _), group in beginnings.items()
+        if len(group) > 1
+    }
+    fields: set[str] = set()
+    while True:
+        variations = Variations(frozenset(fields), frozenset(varying))
+        for state in states:
+            state.leave_out(variations)
+        contents = [state._contents_by_names() for state in states]
+        before = len(fields)
+        for one, other in combinations(contents, 2):
+            for key in one.keys() & other.keys():
+                for first, second in zip(one[key], other[key], strict=False):
+                    fields.update(_varying_paths(first, second, key[0]))
+        if len(fields) == before:
+            return variations
+
+
+def _common_beginning(one: str, other: str) -> str:
+    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:length]
+
+
+def _varying_paths(one: Any, other: Any, path: str) -> Iterator[str]:
+    """Yield the paths at which two values differ; that of a list whose length differs."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in one.keys() | other.keys():
+            yield from _varying_paths(one.get(name), other.get(name), f"{path}.{name}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for first, second in zip(one, other, strict=True):
+            yield from _varying_paths(first, second, path)
+    elif one != other:
+        yield path
+
+
+def _without(value: Any, path: str, fields: Collection[str]) -> Any:
+    """Return a value without the fields at these paths."""
+    if not fields:
+        return value
+    if isinstance(value, dict):
+        return {
+            name: _without(item, f"{path}.{name}", fields)
+            for name, item in value.items()
+            if f"{path}.{name}" not in fields
+        }
+    return [_without(item, path, fields) for item in value] if isinstance(value, list) else value
+
+
 def _comparable(obj: JSON, *, with_status: bool) -> JSON:
     kind, metadata = obj.get("kind"), obj["metadata"]
     if kind == "Pod":  # nodes are choices of the scheduler, and other fields follow from them
         return {}
     omitted = ("metadata",) if with_status else ("metadata", "status")
     kept = ("labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp")
-    kept_metadata = stable({name: metadata[name] for name in kept if name in metadata})
-    fields: JSON = stable({name: value for name, value in obj.items() if name not in omitted})
-    return {**fields, "metadata": {name: value for name, value in kept_metadata.items() if value}}
+    kept_metadata = {name: metadata[name] for name in kept if name in metadata}
+    if "deletionTimestamp" in kept_metadata:
+        kept_metadata["deletionTimestamp"] = True  # whatever the time
+    return {**{name: value for name, value in obj.items() if name not in omitted}, "metadata": kept_metadata}
 
 
 def _changes(wanted: Any, found: Any, path: str = "") -> Iterator[str]:

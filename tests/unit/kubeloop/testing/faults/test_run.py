@@ -14,8 +14,8 @@ from kubeloop.process.control_plane.control_plane import Settings
 from kubeloop.testing.faults.cluster import RecordedCluster, first_error
 from kubeloop.testing.faults.control_process import ProcessClock
 from kubeloop.testing.faults.fault_plan import FaultPlan, PlannedFault, RunProfile, crash_plans, draw_plan
-from kubeloop.testing.faults.network import resource_in, title_of
-from kubeloop.testing.faults.requests import RequestTarget, SentRequest
+from kubeloop.testing.faults.network import resource_in
+from kubeloop.testing.faults.requests import RequestTarget, SentRequest, title_of
 from kubeloop.testing.faults.run import FaultRun
 from support.apiserver.api_requests import InProcessApi
 from support.controllers.sites import CRD, SITES, Sites, site

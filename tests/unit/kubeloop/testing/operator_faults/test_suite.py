@@ -1,0 +1,106 @@
+"""Checks of an operator: selection of runs, and errors before any fault is injected."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kubeloop.kube.user_error import UserError
+from kubeloop.testing.operator_faults.suite import (
+    OperatorOptions,
+    OperatorReport,
+    check_operator,
+    selects,
+)
+
+OPERATORS = Path(__file__).resolve().parents[4] / "operators"
+RESTLESS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from site_operator import CONFIG_MAPS, Client
+client = Client(sys.argv[2])
+client.request("POST", CONFIG_MAPS, {"metadata": {"name": "clock"}})
+number = 0
+while True:
+    number += 1
+    body = {"data": {"number": str(number)}}
+    client.request("PATCH", f"{CONFIG_MAPS}/clock", body, "application/merge-patch+json")
+"""
+
+
+async def check(command: str, **options: object) -> OperatorReport:
+    defaults = {"files": (OPERATORS / "crd.yaml", OPERATORS / "site.yaml"), "quiet": 0.5, "timeout": 3.0}
+    return await check_operator(OperatorOptions(command=command, **{**defaults, **options}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("only", "selected"),
+    [
+        ("crash-after", True),
+        ("crash-after:7", True),
+        ("7", True),
+        ("crash-after:create of Secret", True),
+        ("create of Secret", True),
+        ("crash-before", False),
+        ("crash-after:17", False),
+        ("error:7", False),
+        ("crash-after:create of ConfigMap", False),
+        ("none", False),
+    ],
+)
+def test_only_selects_runs_by_fault_number_or_title(only: str, selected: bool):
+    assert selects(only, "crash-after", 7, "create of Secret a-*") == selected
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "problem"),
+    [
+        ("/nowhere/operator --now", {}, "there is no command '/nowhere/operator'"),
+        ("", {}, "there is no command ''"),
+        ("sh -c 'x", {}, "--run: No closing quotation"),
+        ("sleep 60", {"files": (OPERATORS / "crd.yaml",)}, "no custom resource and no workload"),
+        ("sleep 60", {"files": (OPERATORS / "none.yaml",)}, "cannot read"),
+        ("sleep 60", {"logs": OPERATORS / "crd.yaml"}, "cannot create"),
+        ("sh -c 'echo no license; exit 3'", {}, r"exited by itself \(exit code 3\); its last output:\n +no license"),
+        ("sh -c 'echo waiting; sleep 60'", {}, "sent no request to the API server within 3 s; its last output:"),
+    ],
+)
+async def test_invalid_input_is_an_error_before_any_fault(
+    command: str, options: dict[str, object], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(UserError, match=problem):
+        await check(command, **options)
+    assert os.listdir(tmp_path) == []
+
+
+async def test_invalid_definition_is_an_error(tmp_path: Path):
+    (tmp_path / "crd.yaml").write_text((OPERATORS / "crd.yaml").read_text().replace("type: integer", "type: number7"))
+    with pytest.raises(UserError, match=r"crd.yaml.*Unsupported value"):
+        await check("sleep 60", files=(tmp_path / "crd.yaml", OPERATORS / "site.yaml"))
+
+
+async def test_operator_that_writes_without_end_is_reported():
+    command = f"{sys.executable} -c '{RESTLESS}' {OPERATORS} {{kubeconfig}}"
+    with pytest.raises(
+        UserError, match="without faults: the operator goes on writing after 3 s: patch of ConfigMap clock"
+    ):
+        await check(command)
+
+
+async def test_step_that_fails_without_faults_is_an_error(tmp_path: Path):
+    steps = tmp_path / "steps.yaml"
+    steps.write_text("- patch: site/none\n  merge: {spec: {replicas: 1}}\n")
+    command = f"{sys.executable} {OPERATORS}/site_operator.py"
+    with pytest.raises(UserError, match=r"without faults: the step 'patch site/none' failed.*not found"):
+        await check(command, steps=steps, timeout=30.0)
+
+
+async def test_selection_without_runs_is_an_error():
+    command = f"{sys.executable} {OPERATORS}/site_operator.py"
+    with pytest.raises(UserError, match="--only none selects none of"):
+        await check(command, only=("none",), timeout=60.0)
