@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.development import mutants
-from support.development.mutants import MappedTest, Mutant, Result, batches, mutants_of, table
+from support.development.mutants import MappedTest, Mutant, Result, batches, compiles, mutants_of, table
 
 SOURCE = '''
 """Docstring."""
@@ -43,7 +43,7 @@ class Queue:
 
 
 def differences(source: str) -> list[tuple[str, str]]:
-    return [mutant.lines(source) for mutant in mutants_of("pods.py", source)]
+    return [mutant.lines(source) for mutant in mutants_of("pods.py", source) if compiles(mutant, source)]
 
 
 def test_every_operator_makes_one_small_change():

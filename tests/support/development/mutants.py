@@ -46,6 +46,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import SourceFileLoader
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import NamedTuple, TypeVar
@@ -279,13 +280,13 @@ class _Finder(ast.NodeVisitor):
 
 
 def mutants_of(file: str, source: str) -> list[Mutant]:
-    """Return all mutants of a module that still compile."""
+    """Return all mutants of a module, of which a few do not compile."""
     finder = _Finder(file, source)
     finder.visit(ast.parse(source))
-    return [mutant for mutant in finder.mutants if _compiles(mutant, source)]
+    return finder.mutants
 
 
-def _compiles(mutant: Mutant, source: str) -> bool:
+def compiles(mutant: Mutant, source: str) -> bool:
     try:
         compile(mutant.apply(source), mutant.file, "exec", dont_inherit=True)
     except SyntaxError:
@@ -700,7 +701,8 @@ def main() -> None:
     if not mutants:
         sys.exit(f"error: no module in {', '.join(options.folders)} matches {options.only!r}")
     random.Random(options.seed).shuffle(mutants)
-    sample = dict(enumerate(mutants[options.first - 1 : options.runs], options.first))
+    compiling = (mutant for mutant in mutants if compiles(mutant, sources[mutant.file]))
+    sample = dict(enumerate(islice(compiling, options.first - 1, options.runs), options.first))
     print(f"{len(sample)} of {len(mutants)} mutants of {len(sources)} modules, seed {options.seed}", flush=True)
     files = [
         file
