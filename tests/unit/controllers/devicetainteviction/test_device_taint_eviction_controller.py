@@ -248,6 +248,18 @@ async def test_status_counts_the_pods_that_will_be_evicted(rule_server):
     assert rule_condition(rule_server)[1:] == ("Completed", "2 pods evicted since starting the controller.")
 
 
+async def test_changed_rule_still_counts_the_pods_that_it_has_evicted(rule_server):
+    publish(rule_server)
+    start_pod(rule_server)
+    create_rule(rule_server)
+    await asyncio.sleep(30)
+    rule = rule_server.store.get(DEVICE_TAINT_RULES, "", "rule")
+    spec = {**rule["spec"], "taint": {**rule["spec"]["taint"], "value": "changed"}}
+    rule_server.api.succeed("PUT", DEVICE_TAINT_RULES.path(name="rule"), {**rule, "spec": spec})
+    await asyncio.sleep(30)
+    assert rule_condition(rule_server)[2] == "1 pod evicted since starting the controller."
+
+
 async def test_late_status_of_a_former_leader_is_corrected(rule_server):
     publish(rule_server)
     create_rule(rule_server)

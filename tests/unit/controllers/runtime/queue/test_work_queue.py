@@ -96,6 +96,21 @@ async def test_postponed_keys_take_no_token_from_failed_keys():
     assert queue.num_requeues("early-1") == 0
 
 
+@pytest.mark.parametrize("failed", [True, False], ids=["failed", "postponed"])
+async def test_forgotten_key_begins_with_the_first_delay(failed):
+    queue = WorkQueue()
+    loop, delays = asyncio.get_running_loop(), []
+    for forget in (False, False, False, True):
+        if forget:
+            queue.forget("a")
+        start = loop.time()
+        queue.add_rate_limited("a", failed=failed)
+        queue.done(await queue.get())
+        delays.append(loop.time() - start)
+    assert delays[0] < delays[1] < delays[2]
+    assert delays[3] == pytest.approx(delays[0])
+
+
 async def test_cancelled_get_takes_no_key_and_wakes_next_getter():
     queue = WorkQueue()
     async with asyncio.TaskGroup() as tasks:
