@@ -15,8 +15,6 @@ from kubeloop.scheduler.devices.errors import AllocationError
 
 
 class Constraint(Protocol):
-    name: str
-
     def add(self, request: str, subrequest: str, driver: str, device: Device) -> bool:
         """Add a device; returns False, without a change, if it violates the constraint."""
         ...
@@ -91,7 +89,6 @@ class _MatchAttribute:
     """All devices have the same value of an attribute."""
 
     def __init__(self, attribute: str, requests: frozenset[str]) -> None:
-        self.name = f"matchAttribute {attribute}"
         self._attribute, self._requests = attribute, requests
         self._value: Any = None
         self._count = 0
@@ -121,7 +118,6 @@ class _DistinctAttribute:
     """
 
     def __init__(self, attribute: str, requests: frozenset[str]) -> None:
-        self.name = f"distinctAttribute {attribute}"
         self._attribute, self._requests = attribute, requests
         self._values: dict[str, Any] = {}  # by request
         self._count = 0
@@ -150,7 +146,6 @@ class _AttributeSets:
     def __init__(self, constraint: DeviceConstraint) -> None:
         self._is_distinct = constraint.match_attribute is None
         self._attribute = constraint.match_attribute or constraint.distinct_attribute or ""
-        self.name = f"{'distinct' if self._is_distinct else 'match'}Attribute {self._attribute}"
         self._requests = frozenset(constraint.requests)
         self._values: list[frozenset[tuple[str, Any]]] = []  # after each device: those in common, or of all devices
 

@@ -493,8 +493,6 @@ class DeviceAllocation:
 
     def score(self, devices: PodDevices, node: str) -> int:
         """Return the sum over all requests with alternatives: 8 for the first one, 7 for the second, ..."""
-        if not devices.has_alternatives:
-            return 0
         total = 0
         search = self._search_on(devices, node)
         searched = search.results.allocations[node].devices if search is not None else ()

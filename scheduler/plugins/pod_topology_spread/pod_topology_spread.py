@@ -131,9 +131,6 @@ class _HardConstraint:
         return _HardConstraint(self.spec, self.column, self.present, self.pods.copy(), self.self_match)
 
     def add(self, code: int, delta: int) -> None:
-        if not self.present[code]:
-            self.present = self.present.copy()
-            self.present[code] = True
         self.pods[code] += delta
         self._min_match_num = None
 

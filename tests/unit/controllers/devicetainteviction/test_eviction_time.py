@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -129,9 +130,11 @@ def find_in(**claims):
 def test_pod_is_evicted_at_the_earliest_time_of_its_claims():
     first, second = RuleReference("first", "1"), RuleReference("second", "2")
     find = find_in(shared=Eviction(at(9), frozenset({first})), other=Eviction(at(4), frozenset({second})), fine=None)
+    not_created = {"name": "new", "resourceClaimTemplateName": "template"}
     entries = [{"name": name, "resourceClaimName": name} for name in ("shared", "other", "fine", "missing")]
-    pod = pod_with_claims(*entries, nodeName="a")
-    assert pod_eviction(pod, find) == Eviction(at(4), frozenset({first, second}))
+    for order in itertools.permutations([not_created, *entries]):
+        pod = pod_with_claims(*order, nodeName="a")
+        assert pod_eviction(pod, find) == Eviction(at(4), frozenset({first, second}))
 
 
 def test_pod_without_node_is_not_evicted():

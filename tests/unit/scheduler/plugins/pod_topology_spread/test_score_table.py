@@ -182,3 +182,21 @@ def test_tables_of_the_least_recently_used_class_are_dropped(
     assert cells.of(1, "x", snapshot, column, pods) is first
     assert cells.of(2, "x", snapshot, column, pods) is not second
     assert len(cells._cached) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_created"), [pytest.param(15, True, id="as many cells"), pytest.param(14, False, id="one cell less")]
+)
+def test_table_has_cells_for_each_domain_and_number_of_pods(
+    limit: int,
+    is_created: bool,
+    plugin_cluster: Callable[..., Any],
+    node: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four zones and no zone, by 0 to 2 pods: the one that there is, and the next."""
+    monkeypatch.setattr(score_table, "MAX_CELLS", limit)
+    snapshot = plugin_cluster([node(f"n{number}", labels={ZONE: f"z{number}"}) for number in range(4)]).snapshot
+    column, pods = snapshot.columns.labels(ZONE), np.array([1, 0, 0, 0])
+    cells = score_table.ScoreTableCellsByClass().of(1, "x", snapshot, column, pods)
+    assert (cells is not None) is is_created
