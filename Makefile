@@ -4,7 +4,7 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test clients bench faults soak hostile kill schemathesis mutants lint format lock image release clean
+.PHONY: up test clients bench faults soak hostile kill schemathesis mutants lint format lock image release docs clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -71,6 +71,7 @@ lock: $(VENV)/installed-dev
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile $(LOCK) $(ARGS) pyproject.toml --output-file requirements.txt
 	$(BIN)/uv pip compile $(LOCK) $(ARGS) --extra dev --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
+	$(BIN)/uv pip compile $(LOCK) $(ARGS) docs/requirements.in --output-file docs/requirements.txt
 LOCK := --quiet --universal --python-version 3.11 --no-annotate --generate-hashes --custom-compile-command 'make lock'
 
 # for another architecture: DOCKER='docker buildx' ARGS='--platform linux/amd64,linux/arm64 --push' IMAGE=...
@@ -82,6 +83,17 @@ image:
 # wheel, sdist, the plugin for krew and checksums in dist/, and a tag; refuses a dirty work tree and a changelog of another version
 release: $(VENV)/installed-dev
 	$(BIN)/python tests/support/development/release.py $(URL)
+
+# the site in site/, with the reference of the code; fails at a dead link
+docs: $(VENV)/installed-dev $(VENV)-docs/installed
+	$(BIN)/python docs/make_reference.py
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build  # --quiet would not fail at a dead link
+
+$(VENV)-docs/installed: docs/requirements.txt
+	$(PYTHON) kubeloop/python_version.py
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/pip install --quiet --require-hashes --requirement docs/requirements.txt
+	touch $@
 
 $(VENV)/installed: requirements.txt pyproject.toml
 	@$(PYTHON) kubeloop/python_version.py
@@ -98,4 +110,4 @@ $(VENV)/installed-dev: requirements-dev.txt pyproject.toml
 	touch $(VENV)/installed $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-docs site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
