@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import pytest
-import pytest_asyncio
 
 from kubeloop.tracing.spans.pod_group_record import PlacementFacts
 from kubeloop.tracing.views.browser_page import self_contained_page
 from kubeloop.tracing.views.phases import KEYS
-from support.processes.browser import BrowserUnavailable, open_page, running_browser, wait_for
+from support.processes.browser import open_page, wait_for
 from support.traces.trace_documents import apply_document, document, span
 from support.traces.traced_pods import TracedPods
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -78,16 +74,6 @@ LOW_CONTRAST_TEXT = """(() => {
     }
     return elements;
 })()"""
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with contextlib.AsyncExitStack() as stack:
-        try:
-            running = await stack.enter_async_context(running_browser())
-        except BrowserUnavailable as error:
-            pytest.skip(str(error))
-        yield running
 
 
 def stage(name: str) -> str:

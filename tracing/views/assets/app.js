@@ -152,14 +152,14 @@
     stages.draw(counts, matching.length, loading);
     const selected = state.stages.size ? matching.filter((line) => state.stages.has(line.stage)) : matching;
     state.selected = selected;
-    const owners = new Set(), nodes = new Set(), durations = [];
+    const owners = new Set(), nodes = new Set(), done = [], open = [];
     for (const line of selected) {
       line.shownUs = pods.duration(line);
-      if (line.segments.length) durations.push(line.shownUs);
+      if (line.segments.length) (line.isOpen ? open : done).push(line.shownUs);
       for (const key of line.rollouts) owners.add(key);
       if (line.node) nodes.add(line.node);
     }
-    state.scaleUs = Kubeloop.scaleOf(durations);
+    state.scaleUs = Kubeloop.scaleOf(done, open);
     const skew = Object.entries(pods.clockSkew).map(([clock, bounds]) => Kubeloop.skew(clock, bounds));
     find("skew").hidden = !skew.length;
     find("skew").textContent = `Clocks differ: ${skew.slice(0, 3).join(", ")}${skew.length > 3 ? ` and ${skew.length - 3} more` : ""}`;

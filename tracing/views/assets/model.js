@@ -4,7 +4,7 @@
 Kubeloop.BOUND_STAGES = new Set(["bound", "starting", "running", "ready", "completed", "crash back-off", "gone"]);
 /* Whether the pod was bound to a node (PodLine.is_bound); it may have ended since. */
 Kubeloop.isBound = (line) => Kubeloop.BOUND_STAGES.has(line.stage) || Boolean(line.node);
-Kubeloop.DONE_STAGES = new Set(["ready", "completed", "gone", "deleted"]);
+Kubeloop.DONE_STAGES = new Set(["bound", "ready", "completed", "gone", "deleted"]); /* bound: of a saved page */
 Kubeloop.ABSENT_STAGES = new Set(["gone", "deleted", "completed", "failed"]); /* not on a node any more */
 Kubeloop.GROUP = "podgroup/"; /* pod groups come after the owners of a pod */
 Kubeloop.BINS = 48; /* of a distribution: 6 per decade, from 10 µs to 1000 s */
@@ -102,11 +102,12 @@ Kubeloop.search = (text, pods) => {
   return (line) => tests.every((test) => test(line));
 };
 
-/* Length of the time axis of a list, for durations in microseconds: pods that take far longer than others are cut. */
-Kubeloop.scaleOf = (durations) => {
-  const ordered = Float64Array.from(durations).sort(), longest = ordered.length ? ordered[ordered.length - 1] : 1;
-  const usual = 1.25 * Kubeloop.percentile(ordered, 0.9);
-  return Math.max(1, longest <= 2 * usual ? longest : usual);
+/* Length of the time axis of a list in microseconds: pods that wait, or take far longer than others, are cut off.
+ * done, open: durations of finished and of open traces. */
+Kubeloop.scaleOf = (done, open) => {
+  const longest = [done, open].flat().reduce((a, b) => Math.max(a, b), 1);
+  const usual = 1.25 * Kubeloop.percentile(Float64Array.from(done.length ? done : open).sort(), 0.9);
+  return longest <= 2 * usual ? longest : Math.max(1, usual);
 };
 
 Kubeloop.ORDERS = {

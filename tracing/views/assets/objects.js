@@ -84,8 +84,7 @@ Kubeloop.conditions = ({ conditions, containers }) => [
     [entry.name, entry.reason ? `${entry.state}: ${entry.reason}` : entry.state, entry.ready ? "yes" : "no", String(entry.restarts), entry.image]), "words"),
 ];
 
-/* What a rollout waits for now: a sentence per stage and reason of its pods that are not done. lines: its pods.
- * isDone(line): whether the pod counts as done. */
+/* What a rollout waits for now: a sentence per stage and reason of its pods that are not done. lines: its pods. */
 Kubeloop.waitsFor = (lines, pods) => {
   const groups = new Map();
   for (const line of lines) {
