@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from kubeloop.controllers.deployment.rolling_update import is_rolling_update, max_unavailable
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.api_types import Deployment, Job
+from kubeloop.kube.objects.api_types import Deployment, Job, RollingUpdateDeployment
 from kubeloop.kube.objects.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -317,13 +318,15 @@ def is_pending(pod: JSON) -> bool:
 
 def _blocked_update(workload: Any, result: WorkloadResult) -> list[str]:
     """Return why a rolling update cannot make room for its new pods, [] if it can."""
-    if not isinstance(workload, Deployment) or not result.pending or workload.spec.strategy.type == "Recreate":
+    if not isinstance(workload, Deployment) or not result.pending:
         return []
-    rolling_update = workload.spec.strategy.rolling_update
-    unavailable = None if rolling_update is None else rolling_update.max_unavailable
-    if str(unavailable) not in ("0", "0%"):
+    has_old_pods = workload.status.replicas > workload.status.updated_replicas
+    if not is_rolling_update(workload) or not has_old_pods or max_unavailable(workload):
         return []
-    return ["maxUnavailable is 0, so that no old pod makes room for a new one"]
+    rolling_update = workload.spec.strategy.rolling_update or RollingUpdateDeployment()
+    setting = str(rolling_update.max_unavailable)
+    of_pods = "" if setting.rstrip("%") == "0" else f" {setting} of {result.desired} pods"
+    return [f"maxUnavailable{of_pods} is 0, so that no old pod makes room for a new one"]
 
 
 def _message(pod: JSON) -> str:
