@@ -8,8 +8,9 @@
     writer.py        objects to lines
     reader.py        lines to changes
     recorder.py      watches of a cluster, for `kubeloop record`
+    validation.py    check of objects in edited and other files
     memory.py        limit of the memory that a cluster may take
     sources/         other inputs: manifests, SimKube traces, exports of kube-scheduler-simulator, CSV files
 
-docs/recording.md describes the format. May import `kube`, `informers` and `process`.
+docs/recording.md describes the format. May import `kube`, `informers`, `devcluster` and `process`.
 """

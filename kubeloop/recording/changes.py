@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,6 +16,9 @@ from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.values.times import time_plus
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED", "LISTED", "GAP", "RESTART"]
+
+
+_CHECKED_SECONDS: Final = 60.0  # a checksum follows a line within this time
 
 
 class RecordedChange(NamedTuple):
@@ -106,7 +109,9 @@ def state_at(recording: Recording, seconds: float | None = None) -> ClusterState
     state, latest = ClusterState(recording.start), 0.0
     for change in recording.changes():
         if seconds is not None and change.seconds > seconds and not change.initial:
-            break
+            if change.seconds > seconds + _CHECKED_SECONDS:
+                break
+            continue
         apply_change(state, change)
         latest = change.seconds
     state.moment = time_plus(recording.start, latest if seconds is None else seconds)

@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 _GZIP = 31  # wbits of zlib for a stream with gzip's header and trailer
 _LEVEL = 6
@@ -50,13 +50,13 @@ class GzipLineWriter:
 class GzipLineReader:
     """Reads the lines of all members of a file, or of a file that is not compressed.
 
-    is_cut_off: after the last line, whether the last member or the last line has no end. damage: why reading ended
-    before the end of the file, "" if it did not.
+    is_compressed: the file begins as a gzip stream. is_cut_off: after the last line, whether the last member or line
+    has no end. damage: why reading ended before the end of the file, "" if it did not.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_cut_off = False
+        self.is_compressed = self.is_cut_off = False
         self.damage = ""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -76,18 +76,30 @@ class GzipLineReader:
                     yield chunk
                     chunk = file.read(_CHUNK_BYTES)
                 return
+            self.is_compressed = True
             stream = zlib.decompressobj(_GZIP)
             while chunk:
+                before = stream.copy()
                 try:
                     text = stream.decompress(chunk)
                 except zlib.error as error:
                     self.damage = f"the compressed data is damaged ({error})"
+                    yield from _readable(before, chunk)
                     return
                 yield text
                 chunk = stream.unused_data or file.read(_CHUNK_BYTES)
                 if stream.eof and chunk:
                     stream = zlib.decompressobj(_GZIP)
             self.is_cut_off = not stream.eof
+
+
+def _readable(stream: Any, chunk: bytes) -> Iterator[bytes]:
+    """Yield the text before the damage in a chunk."""
+    for index in range(len(chunk)):
+        try:
+            yield stream.decompress(chunk[index : index + 1])
+        except zlib.error:
+            return
 
 
 def repair(path: Path) -> bool:

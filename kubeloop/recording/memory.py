@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,8 @@ from kubeloop.kube.user_error import UserError
 
 MEMORY_PER_BYTE: Final = 12
 """Bytes of memory per byte of JSON, in the copy of a cluster: objects of the reader, the API server and the caches."""
+DECODED_PER_BYTE: Final = 4
+"""Bytes of memory per byte of JSON that is only decoded."""
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _MEMORY_INFO: Final = Path("/proc/meminfo")
 
@@ -20,26 +23,29 @@ class MemoryLimit:
     def __init__(self, name: str, available: int | None = None) -> None:
         self._name = name
         self._available = available_memory() if available is None else available
-        self._size = 0
+        self._needed = 0
 
-    def add(self, size: int) -> None:
-        """Count an object. Raises UserError if the cluster needs more memory than there is."""
-        self._size += size
-        if self._size * MEMORY_PER_BYTE > self._available:
+    def add(self, size: int, *, factor: int = MEMORY_PER_BYTE) -> None:
+        """Count an object. factor: bytes of memory per byte of JSON. Raises UserError if there is not enough memory."""
+        self._needed += size * factor
+        if self._needed > self._available:
             raise UserError(
                 f"{self._name}: the cluster is larger than memory: its objects so far need "
-                f"{_gibibytes(self._size * MEMORY_PER_BYTE)}, and {_gibibytes(self._available)} are available",
+                f"{_gibibytes(self._needed)}, and {_gibibytes(self._available)} are available",
                 hint="use a machine with more memory, or a recording of one namespace (kubeloop record -n)",
             )
 
     def release(self, size: int) -> None:
         """Count an object that is replaced or deleted."""
-        self._size -= size
+        self._needed -= size * MEMORY_PER_BYTE
 
 
 def available_memory() -> int:
-    """Return the bytes that a process may use without swapping; the limit of its container, if there is one."""
+    """Return the bytes that a process may use without swapping, also by the limits of its container and `ulimit -v`."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        limits.append(address_space)
     try:
         lines = _MEMORY_INFO.read_text().splitlines()
     except OSError:

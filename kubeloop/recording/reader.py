@@ -21,6 +21,7 @@ from kubeloop.recording.changes import Finding, RecordedChange, key_of
 from kubeloop.recording.gzip_lines import GzipLineReader
 from kubeloop.recording.memory import MemoryLimit
 from kubeloop.recording.resources import recorded_resource
+from kubeloop.recording.validation import check_object
 from kubeloop.recording.writer import FORMAT, VERSION, Header
 
 _decode_line = msgspec.json.Decoder(dict[str, Any]).decode
@@ -95,6 +96,9 @@ class RecordingFile:
                 yield line
         except OSError as error:
             raise UserError(f"cannot read {self.name}: {error.strerror}", hint="check the path") from None
+        if not self._line and reader.is_compressed:
+            problem = reader.damage or "the file is cut off"
+            raise UserError(f"{self.name}, line 1: {problem}", hint="nothing of it can be read; take the original")
         if reader.damage:
             self.find(reader.damage, "what follows is not part of the result")
 
@@ -126,6 +130,7 @@ class _Replay:
         self._complete: set[str] = set()  # resources of which a list was complete
         self._unknown: set[str] = set()
         self._crc, self._crc_line = 0, 1
+        self._unverified: dict[tuple[str, str], int] = {}  # lines of objects since the last checksum
         self._seconds = 0.0
         self._has_ended = False
 
@@ -152,6 +157,9 @@ class _Replay:
                 yield from self._changes_of(line, len(text))
             except (KeyError, TypeError, AttributeError) as error:
                 recording.fail(f"incomplete line: {error!r}")
+        self._check_objects()
+        for size in self._sizes.values():  # the file may be read again
+            recording.limit.release(size)
         recording.seconds = self._seconds
         if not self._has_ended:
             recording.find(
@@ -160,13 +168,21 @@ class _Replay:
             )
 
     def _check(self, line: JSON) -> None:
-        """Compare the checksum of the lines since the last one."""
+        """Compare the checksum of the lines since the last one. Raises UserError for invalid objects of other lines."""
         if line.get("crc") != self._crc:
+            self._check_objects()
             self._recording.find(
                 f"lines {self._crc_line} to {self._recording.line - 1} are not those that were recorded",
                 "the result is that of the changed lines",
             )
+        self._unverified.clear()
         self._crc, self._crc_line = 0, self._recording.line + 1
+
+    def _check_objects(self) -> None:
+        for (name, key), line in self._unverified.items():
+            resource, obj = recorded_resource(name), self._objects[name].get(key)
+            if resource is not None and obj is not None:
+                check_object(resource, obj, f"{self._recording.name}, line {line}")
 
     def _changes_of(self, line: JSON, size: int) -> Iterator[RecordedChange]:
         if (mark := line.get("mark")) is not None:
@@ -206,6 +222,7 @@ class _Replay:
                 return
             obj = before if "same" in line else _with_fields(before, line["fields"])
         objects[key] = obj
+        self._unverified[resource, key] = self._recording.line
         listing = self._listing.get(resource)
         if listing is not None:
             listing.add(key)

@@ -11,7 +11,10 @@ import asyncio
 import dataclasses
 import random
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
+
+import msgspec
 
 from kubeloop.informers.reflector import Reflector
 from kubeloop.kube.client.api_client import ApiClient
@@ -24,6 +27,7 @@ from kubeloop.process.api_server_check import refused_error, unreachable_error
 from kubeloop.process.observation.cluster_access import may_watch
 from kubeloop.process.observation.object_stream import ObjectReceiver, ObjectStream
 from kubeloop.recording.changes import ClusterState, Finding
+from kubeloop.recording.memory import MemoryLimit
 from kubeloop.recording.resources import RECORDED, REQUIRED
 from kubeloop.recording.writer import RecordingWriter
 
@@ -164,23 +168,34 @@ async def recorded_resources(
     return [resource for resource, task in tasks.items() if task.result()], denied
 
 
-async def read_cluster(client: ApiClient, clock: Clock) -> tuple[ClusterState, list[Finding]]:
+async def read_cluster(
+    client: ApiClient, clock: Clock, limit: MemoryLimit | None = None
+) -> tuple[ClusterState, list[Finding]]:
     """Return the present objects of a cluster, read-only, and what may not be listed.
 
-    Raises UserError if the server does not respond, or nodes or pods may not be listed.
+    Raises UserError if the server does not respond, nodes or pods may not be listed, or the cluster exceeds the limit.
     """
     resources, denied = await recorded_resources(client, "", watch=False)
     server, state = client.transport.server, ClusterState(clock.now())
+    limit = limit or MemoryLimit(server)
     for resource in resources:
-        for obj in (await client.list_all(_plain(resource))).items:
-            metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-            body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
-            state.put(resource, body)
+        async for page in client.pages(_plain(resource)):
+            if page.restarted:
+                state.objects.pop(resource.group_resource, None)
+            limit.add(len(msgspec.json.encode(page.items)))
+            _put_all(state, resource, page.items)
     findings = [
         Finding(server, f"{name} may not be listed: {reason}", f"the result is that of a cluster without {name}")
         for name, reason in sorted(denied.items())
     ]
     return state, findings
+
+
+def _put_all(state: ClusterState, resource: Resource[Any], objects: Iterable[JSON]) -> None:
+    for obj in objects:
+        metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
+        state.put(resource, body)
 
 
 def _plain(resource: Resource[Any]) -> Resource[dict[str, Any]]:

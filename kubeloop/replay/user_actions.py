@@ -36,8 +36,10 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.planning.recorded_metrics import RecordedMetrics, target_of
 from kubeloop.recording.changes import Finding, RecordedChange, Recording
+from kubeloop.recording.memory import DECODED_PER_BYTE, MemoryLimit
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.resources import recorded_resource
+from kubeloop.recording.validation import check_object
 from kubeloop.replay.pod_deletions import PodDeletions
 from kubeloop.replay.pod_times import WorkloadTimes
 from kubeloop.replay.provisioning_times import ProvisioningTimes
@@ -105,16 +107,22 @@ class RecordedDay(msgspec.Struct):
 
 def read_file(recording: RecordingFile) -> RecordedDay:
     """Read a recorded day up to its end. Raises UserError for one that cannot be read."""
-    day = read_day(recording)
+    day = read_day(recording, recording.limit)
     day.seconds = max(day.seconds, recording.seconds)
     return day
 
 
-def read_day(recording: Recording) -> RecordedDay:
-    """Read a recording up to its last change. Raises UserError for one that cannot be read."""
-    reader = _Reader(recording.start)
+def read_day(recording: Recording, limit: MemoryLimit | None = None) -> RecordedDay:
+    """Read a recording up to its last change. Raises UserError for one that cannot be read, or exceeds the limit."""
+    reader = _Reader(recording.start, limit or MemoryLimit(recording.name))
     for change in recording.changes():
-        reader.read(change)
+        try:
+            reader.read(change)
+        except Exception:
+            resource = recorded_resource(change.resource)
+            if resource is not None and change.object is not None:
+                check_object(resource, change.object, recording.name)  # of lines whose checksum comes later
+            raise
     reader.drop_scale_steps()
     reader.finish()
     reader.actions.sort(key=lambda action: action.seconds)
@@ -132,7 +140,8 @@ def read_day(recording: Recording) -> RecordedDay:
 
 
 class _Reader:
-    def __init__(self, start: datetime) -> None:
+    def __init__(self, start: datetime, limit: MemoryLimit) -> None:
+        self._limit = limit
         self.seconds = 0.0
         self.initial: list[tuple[Resource[Any], JSON]] = []
         self.actions: list[UserAction] = []
@@ -235,6 +244,7 @@ class _Reader:
         metadata = obj["metadata"]
         action = UserAction(change.seconds, type_, resource, metadata.get("namespace", ""), metadata["name"], body)
         self.actions.append(action)
+        self._limit.add(len(msgspec.json.encode(body)), factor=DECODED_PER_BYTE)
 
     def _read_object(self, change: RecordedChange, resource: Resource[Any], obj: JSON) -> None:
         if change.type == "ADDED":

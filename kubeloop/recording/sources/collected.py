@@ -14,6 +14,7 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.times import parse_time
 from kubeloop.recording.changes import Finding, RecordedChange, key_of
 from kubeloop.recording.resources import resource_of_kind
+from kubeloop.recording.validation import check_object
 
 _DEFAULT_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
@@ -53,6 +54,7 @@ class CollectedRecording:
         if resource is None:
             return
         obj = _normalized(obj, resource)
+        check_object(resource, obj, place)
         key = key_of(obj)
         objects = self._objects.setdefault(resource.group_resource, {})
         before = objects.get(key)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
 from kubeloop.kube.user_error import UserError
-from kubeloop.recording.memory import MEMORY_PER_BYTE, MemoryLimit, available_memory
+from kubeloop.recording.memory import DECODED_PER_BYTE, MEMORY_PER_BYTE, MemoryLimit, available_memory
 
 
 def test_cluster_larger_than_memory_is_refused_with_its_file():
@@ -19,3 +21,15 @@ def test_cluster_larger_than_memory_is_refused_with_its_file():
 
 def test_available_memory_is_positive_and_at_most_that_of_the_machine():
     assert 0 < available_memory() < 1 << 50
+
+
+def test_decoded_json_needs_less_memory_than_objects_of_a_cluster():
+    limit = MemoryLimit("day.kubeloop", available=1_000 * DECODED_PER_BYTE)
+    limit.add(1_000, factor=DECODED_PER_BYTE)
+    with pytest.raises(UserError):
+        limit.add(1, factor=DECODED_PER_BYTE)
+
+
+def test_available_memory_is_at_most_that_of_ulimit(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 20, 1 << 20))
+    assert available_memory() == 1 << 20

@@ -182,7 +182,9 @@ async def test_recording_larger_than_memory_is_refused(path, clock):
     size = max(map(len, gzip.decompress(path.read_bytes()).splitlines()))
     with pytest.raises(UserError, match="the cluster is larger than memory"):
         state_at(RecordingFile(path, limit=MemoryLimit("x", 10 * size * MEMORY_PER_BYTE)))
-    assert len(state_at(RecordingFile(path, limit=MemoryLimit("x", 20 * size * MEMORY_PER_BYTE))).of(PODS)) == 20
+    recording = RecordingFile(path, limit=MemoryLimit("x", 20 * size * MEMORY_PER_BYTE))
+    for _ in range(2):  # it is read twice by a replay
+        assert len(state_at(recording).of(PODS)) == 20
 
 
 def edited(path, change):
@@ -199,6 +201,41 @@ async def test_edited_lines_are_named(path, clock):
     assert state_at(recording).objects["pods"]["shop/web-1"]["status"]["phase"] == "Running"
     (finding,) = recording.findings
     assert "lines 1 to 3 are not those that were recorded" in str(finding)
+
+
+@pytest.mark.parametrize("with_checksum", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        pytest.param(b'"500m"', b'"lots"', "pod shop/web-1: quantities must match", id="quantity"),
+        pytest.param(b'"Pending"', b"7", "cannot unmarshal number into Go struct field PodStatus", id="type"),
+        pytest.param(b'"Pod"', b'"Potato"', "the kind is 'Potato'", id="kind"),
+    ],
+)
+async def test_edited_object_that_no_server_stores_is_refused(path, clock, old, new, problem, with_checksum):
+    writer = new_writer(path, clock)
+    writer.put("nodes", node("node-1"))
+    writer.put("pods", pod("web-1"))
+    writer.close()
+    assert any(old in line for line in gzip.decompress(path.read_bytes()).splitlines() if b'"put":"pods"' in line)
+    edited(
+        path,
+        lambda lines: [
+            line.replace(old, new) if b'"put":"pods"' in line else line
+            for line in lines
+            if with_checksum or b'"sync"' not in line
+        ],
+    )
+    for seconds in (None, 0.0):
+        with pytest.raises(UserError, match=rf"day.kubeloop, line 3: .*{problem}"):
+            state_at(RecordingFile(path), seconds)
+
+
+async def test_compressed_file_that_is_cut_off_in_its_first_line_is_named(path, clock):
+    new_writer(path, clock).close()
+    path.write_bytes(path.read_bytes()[:8])
+    with pytest.raises(UserError, match="line 1: the file is cut off"):
+        RecordingFile(path)
 
 
 @pytest.mark.parametrize(

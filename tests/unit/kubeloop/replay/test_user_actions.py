@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.resources import HORIZONTAL_POD_AUTOSCALERS, NODES
+from kubeloop.kube.user_error import UserError
 from kubeloop.recording.changes import Finding, RecordedChange, key_of
+from kubeloop.recording.memory import MemoryLimit
 from kubeloop.replay.user_actions import NODE_LOST_SECONDS, UserAction, as_node, read_day
 
 JSON = dict[str, Any]
@@ -279,3 +281,14 @@ def test_scale_steps_of_an_autoscaler_are_not_those_of_a_user(
 
 def with_replicas(replicas: int) -> JSON:
     return {**DEPLOYMENT, "spec": {"replicas": replicas}}
+
+
+def test_day_whose_actions_exceed_the_memory_is_refused():
+    changes = Changes(*(added(float(number), "pods", {**BARE_POD, "spec": {"x": "y" * 100}}) for number in range(20)))
+    with pytest.raises(UserError, match=r"day\.kubeloop: the cluster is larger than memory"):
+        read_day(changes, MemoryLimit("day.kubeloop", available=4_000))
+
+
+def test_object_that_no_server_stores_is_named():
+    with pytest.raises(UserError, match=r"day\.kubeloop: pod default/bare: json: cannot unmarshal string"):
+        actions(added(1.0, "pods", {**BARE_POD, "spec": "x"}))

@@ -52,6 +52,15 @@ def test_list_in_any_order_with_server_fields(tmp_path):
     )
 
 
+def test_object_that_no_server_stores_is_refused_with_its_place(tmp_path):
+    path = tmp_path / "all.yaml"
+    bad = node("node-1")
+    bad["status"]["allocatable"]["cpu"] = "lots"
+    path.write_text(yaml.safe_dump_all([node("node-0"), bad]))
+    with pytest.raises(UserError, match=r"all.yaml, document 2: node node-1: quantities must match"):
+        open_recording([path])
+
+
 def test_folder_of_a_dump_is_read_with_its_subfolders(tmp_path):
     (tmp_path / "shop").mkdir()
     (tmp_path / "nodes.json").write_text(
