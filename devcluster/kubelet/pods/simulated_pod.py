@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -64,7 +65,7 @@ class SimulatedPod(msgspec.Struct, eq=False):
     resizing: Resize | None = None
     _container_spec: JSON | None = None  # of which _containers are
     _containers: dict[str, JSON] = {}
-    _marked: tuple[JSON | None, JSON | None] = (None, None)  # of which _markers are
+    _marked: tuple[Any, Any] = (..., ...)  # annotations and labels of which _markers are; either may be None
     _markers: dict[str, str] = {}
 
     def __post_init__(self) -> None:

@@ -58,3 +58,10 @@ def test_next_due_is_the_earliest_time_that_counts():
     assert due(running_pod(), deadline_at=1.0, ended=True) is None
     assert due(running_pod(), deadline_at=1.0, staged=True) is None
     assert due(simulated_pod(), deadline_at=1.0) is None  # not observed by the kubelet
+
+
+def test_pod_without_annotations_and_labels_has_the_markers_of_the_settings():
+    pod = simulated_pod(settings=NodeSettings(pod_markers=lambda pod: {"run-seconds": "10"}))
+    pod.object["metadata"].pop("annotations", None)
+    pod.object["metadata"].pop("labels", None)
+    assert pod.seconds("run-seconds") == 10
