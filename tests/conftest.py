@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import hypothesis
 import pytest
 
+from kubeloop.kube.client.current_span import current_span
 from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
 from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 from support.development.skipped_tests import SkippedTests
@@ -55,6 +56,12 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("virtual_time"):
         return {"virtual": VirtualTimeLoop}
     return {"asyncio": asyncio.SelectorEventLoop}
+
+
+@pytest.fixture(autouse=True)
+def _without_span() -> None:
+    """Forget the reconcile that an earlier test of this process has not ended: the client would send its trace."""
+    current_span.set(None)
 
 
 @pytest.fixture(autouse=True)
