@@ -85,9 +85,8 @@ def add(named: Sequence[str], new: NewNodes, *, kubeconfig: Path | None, as_json
     template = _template(new)
     if kubeconfig is not None and not _run_with_client(_development_code, kubeconfig):
         stages, _ = read_stage_files(new.stages)
-        return _run_with_client(
-            lambda client: _simulate(client, named, new, template, stages), kubeconfig, interrupted=0
-        )
+        simulate = functools.partial(_simulate, named=named, new=new, template=template, stages=stages, as_json=as_json)
+        return _run_with_client(simulate, kubeconfig, interrupted=0)
     if new.stages:
         raise UserError(
             "--stages is for clusters of other API servers", hint="kubeloop up --stages sets it for its nodes"
@@ -100,7 +99,13 @@ async def _development_code(client: ApiClient) -> int:
 
 
 async def _simulate(
-    client: ApiClient, named: Sequence[str], new: NewNodes, template: JSON, stages: Sequence[Stage]
+    client: ApiClient,
+    *,
+    named: Sequence[str],
+    new: NewNodes,
+    template: JSON,
+    stages: Sequence[Stage],
+    as_json: bool,
 ) -> int:
     """Create Nodes and simulate them until cancelled, then delete them and their pods."""
     from kubeloop.process.development_cluster.remote_nodes import OWNER_LABEL, RemoteNodes, remove_nodes
@@ -118,10 +123,12 @@ async def _simulate(
     try:
         for name in names:
             await client.create_raw(NODES, _with_name(template, name, ("local", new.zone) if new.zone else ("", "")))
-            print(f"node/{name} created", flush=True)
+            if not as_json:
+                print(f"node/{name} created", flush=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(remote.run(), name="remote-nodes")
             await _wait_until_ready(client, names)
+            await _show(client, names, as_json=as_json, title=False)
             print("simulated until Ctrl-C, which deletes them and their pods", file=sys.stderr, flush=True)
     finally:
         await remove_nodes(client, names, owner, remote.pods)
