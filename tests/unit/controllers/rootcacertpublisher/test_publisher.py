@@ -104,3 +104,15 @@ async def test_namespace_event_enqueues_an_active_namespace(fake_apiserver, verb
         namespaces.store.put("team", convert(Namespace, {"metadata": {"name": "team", "resourceVersion": "1"}}))
     namespaces.apply(verb, convert(Namespace, body), 0)
     assert [publisher.queue.take() for _ in range(len(publisher.queue))] == keys
+
+
+async def test_refused_config_map_is_published_when_the_server_accepts_it(fake_apiserver, publisher):
+    fake_apiserver.transport.reject = lambda method, path: (
+        errors.forbidden(CONFIG_MAPS, "", "no") if path.startswith(CONFIG_MAPS.path("new")) else None
+    )
+    fake_apiserver.add(NAMESPACES, "new")
+    await asyncio.sleep(1)
+    assert published(fake_apiserver, "new") is None
+    fake_apiserver.transport.reject = lambda method, path: None
+    await asyncio.sleep(10)
+    assert published(fake_apiserver, "new") is not None

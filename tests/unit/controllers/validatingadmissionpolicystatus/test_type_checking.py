@@ -10,6 +10,7 @@ from kubeloop.cel.types import DYN, INT, STRING
 from kubeloop.controllers.validatingadmissionpolicystatus.type_checking import (
     MatchedKind,
     TypedKind,
+    _has_object_meta,
     expression_warnings,
     kinds_to_check,
     object_type,
@@ -207,3 +208,27 @@ def test_parameters_and_variables_have_types():
 
 def test_parameters_of_an_unknown_kind_have_any_type():
     assert warnings({"expression": "params.x.y == 1"}, params=DYN) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "declared"),
+    [
+        pytest.param({"type": "object", "properties": {"name": {"type": "string"}}}, False, id="without generateName"),
+        pytest.param({"type": "string"}, False, id="not an object"),
+        pytest.param(
+            {"type": "string", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}},
+            False,
+            id="its properties are not those of an object",
+        ),
+        pytest.param(
+            {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}},
+            True,
+            id="metadata of an object",
+        ),
+    ],
+)
+def test_schema_declares_the_metadata_of_an_object(metadata: JSON, declared: bool):
+    strings = {name: {"type": "string"} for name in ("kind", "apiVersion")}
+    assert _has_object_meta({"properties": {**strings, "metadata": metadata}}) is declared
+    assert not _has_object_meta({"properties": {"kind": {"type": "string"}, "metadata": metadata}})
+    assert not _has_object_meta({})

@@ -200,3 +200,50 @@ def test_only_victims_of_a_preemption_block_the_next_one(condition, blocks, plug
     statuses.set("a", unschedulable("", "no room"))
     reason = cluster.framework.plugins["DefaultPreemption"].ineligible_reason(nominated, cluster.snapshot, statuses)
     assert (reason != "") is blocks
+
+
+class PreemptionExtender:
+    name, ignorable = "http://extender", False
+
+    def __init__(self, *, preempts: bool, interested: bool) -> None:
+        self.preempts = preempts
+        self.interested = interested
+
+    def is_interested(self, pod: Any) -> bool:
+        return self.interested
+
+    async def process_preemption(self, pod: Any, victims: Any) -> Any:
+        return {
+            node: ([victim.uid for victim in pods], violations)
+            for node, (pods, violations) in victims.items()
+            if node == "b"
+        }
+
+
+@pytest.mark.parametrize(
+    ("preempts", "interested", "node_name"),
+    [
+        pytest.param(True, True, "b", id="the extender chooses"),
+        pytest.param(True, False, "a", id="not interested in the pod"),
+        pytest.param(False, True, "a", id="without a verb for preemption"),
+    ],
+)
+async def test_extenders_that_preempt_choose_for_pods_that_they_are_interested_in(
+    preempts, interested, node_name, plugin_cluster, node, pod
+):
+    """The victim on a has the lower priority."""
+    placed = [pod(f"on-{name}", name, cpu="4", priority=priority) for name, priority in (("a", 1), ("b", 2))]
+    cluster = plugin_cluster([node("a"), node("b")], placed, {"SchedulerAsyncPreemption": False})
+    cluster.extenders = [PreemptionExtender(preempts=preempts, interested=interested)]
+    plugin, state, info = (
+        cluster.framework.plugins["DefaultPreemption"],
+        CycleState(),
+        PodInfo(pod("p", cpu="4", priority=9)),
+    )
+    cluster.framework.filters.run_pre_filter(state, info, cluster.snapshot)
+    statuses = NodeToStatus(cluster.snapshot)
+    for name in "ab":
+        statuses.set(name, unschedulable("NodeResourcesFit", "Insufficient cpu"))
+    outcome = plugin.post_filter(state, info, cluster.snapshot, statuses)
+    result, status = outcome if isinstance(outcome, tuple) else await outcome
+    assert (status, result.nominated_node_name) == (None, node_name)
