@@ -50,6 +50,11 @@ class NodeHealth:
                 self.probed_at -= max(0.0, seconds_between(renewed, wall))
         self.is_alive = lease is not None and RENEWED_ON_READ in lease.metadata.annotations
 
+    @property
+    def is_unknown(self) -> bool:
+        """True if the node is known to be lost."""
+        return self.ready is not None and self.ready.status == "Unknown"
+
     def lost_at(self, *, grace: float, startup_grace: float) -> float:
         """Return the loop time at which the grace period since the last heartbeat ends (seconds)."""
         return math.inf if self.is_alive else self.probed_at + (startup_grace if self.ready is None else grace)

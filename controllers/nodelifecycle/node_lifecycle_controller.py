@@ -20,7 +20,9 @@ from datetime import datetime
 from kubeloop.controllers.nodelifecycle.evictions import Evictions
 from kubeloop.controllers.nodelifecycle.node_health import NodeHealth, unknown_conditions
 from kubeloop.controllers.nodelifecycle.node_taints import (
+    eviction_taint_key,
     has_eviction_taint,
+    has_taint,
     missing_labels,
     with_condition_taints,
 )
@@ -32,11 +34,12 @@ from kubeloop.kube.clock import pause
 from kubeloop.kube.objects.api_types import JSONValue, Lease, Node, ObjectReference
 from kubeloop.kube.objects.object_fields import condition_of
 from kubeloop.kube.objects.resources import LEASES, NODES
+from kubeloop.kube.objects.taints_and_tolerations import NO_EXECUTE
 
 log = logging.getLogger(__name__)
 
 _NODE_WORKERS = 8
-_BATCH = 200  # healthy nodes per turn of the event loop: about 1 ms
+_BATCH = 200  # settled nodes per turn of the event loop: about 1 ms
 _LEASE_NAMESPACE = "kube-node-lease"
 
 
@@ -67,8 +70,8 @@ class NodeLifecycleController:
         self._nodes, self._leases = nodes.store, leases.store
         self._known: dict[str, str] = {}  # name of each Node of the last check -> its UID
         self._health: dict[str, NodeHealth] = {}
-        self._unchecked: set[str] = set()  # Nodes that have changed since their last check, or were not healthy
-        self._lost_at: dict[str, float] = {}  # loop time from which each healthy Node counts as lost
+        self._unchecked: set[str] = set()  # Nodes that have changed since their last check, or were not settled
+        self._lost_at: dict[str, float] = {}  # loop time from which each settled Node counts as lost
         node_queue = context.new_queue("node_lifecycle_controller")
         self._pods = NotReadyPods(context, self._is_known_not_ready)
         self._node_controller = ReconcileLoop("node-lifecycle", self.reconcile, node_queue, _NODE_WORKERS, context)
@@ -127,7 +130,7 @@ class NodeLifecycleController:
             self._unchecked.add(lease.metadata.name)
 
     async def check_nodes(self) -> None:
-        """Check the heartbeats of the nodes that have changed, are not healthy or may be lost, and the states of zones.
+        """Check the heartbeats of the nodes that have changed, are not settled or may be lost, and the states of zones.
 
         Failures are logged.
         """
@@ -137,31 +140,31 @@ class NodeLifecycleController:
         nodes = [node for name in sorted(names) if (node := self._nodes.get(name)) is not None]
         await self._register(nodes)
         self._forget_deleted(names)
-        unhealthy = []
+        unsettled = []
         for number, node in enumerate(nodes, 1):
             node_started_at = self._seconds()
             self._forget_check(node.metadata.name)
             try:
                 health = self._observe(node)
-                is_healthy = self._is_healthy(node, health)
+                is_settled = self._is_settled(node, health)
             except Exception:  # as in guarded()
                 log.exception("could not check node %s", node.metadata.name)
                 self._unchecked.add(node.metadata.name)
                 continue
-            if is_healthy:
+            if is_settled:
                 self._evictions.count(node)
-                if not health.is_alive:
+                if not health.is_alive and not health.is_unknown:
                     self._lost_at[node.metadata.name] = self._grace_ends_at(health)
                 self._node_seconds.observe(self._seconds() - node_started_at)
             else:
-                unhealthy.append(node)
+                unsettled.append(node)
             if number % _BATCH == 0:
                 await asyncio.sleep(0)
-        self._unchecked.update(node.metadata.name for node in unhealthy)
-        remaining = iter(unhealthy)
+        self._unchecked.update(node.metadata.name for node in unsettled)
+        remaining = iter(unsettled)
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(_NODE_WORKERS, len(unhealthy))):
-                tasks.create_task(self._check_unhealthy(remaining))
+            for _ in range(min(_NODE_WORKERS, len(unsettled))):
+                tasks.create_task(self._check_unsettled(remaining))
         if names and await self._evictions.update_zones():
             # The other nodes get a full grace period after the first heartbeat.
             for health in self._health.values():
@@ -189,16 +192,14 @@ class NodeLifecycleController:
         self._lost_at.pop(name, None)
         self._evictions.stop_counting(name)
 
-    def _is_healthy(self, node: Node, health: NodeHealth) -> bool:
-        """Return True if the node is ready, and there is nothing to write."""
-        return (
-            health.ready is not None
-            and health.ready.status == "True"
-            and not self._is_lost(health)
-            and not has_eviction_taint(node)
-            and node.metadata.name not in self._pods.failed
-            and not self._evictions.is_queued(node)
-        )
+    def _is_settled(self, node: Node, health: NodeHealth) -> bool:
+        """Return True if there is nothing to write until the node, its Lease or the state of a zone changes."""
+        if health.ready is None or node.metadata.name in self._pods.failed or self._evictions.is_queued(node):
+            return False
+        if self._is_lost(health) and not health.is_unknown:
+            return False
+        key = eviction_taint_key(health.ready.status)
+        return not has_eviction_taint(node) if key is None else has_taint(node, key, NO_EXECUTE)
 
     def _is_known_not_ready(self, name: str) -> bool:
         health = self._health.get(name)
@@ -218,7 +219,7 @@ class NodeLifecycleController:
     def _grace_ends_at(self, health: NodeHealth) -> float:
         return health.lost_at(grace=self._grace, startup_grace=self._startup_grace)
 
-    async def _check_unhealthy(self, nodes: Iterable[Node]) -> None:
+    async def _check_unsettled(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             started_at = self._seconds()
             await guarded(node, self._check_node(node))

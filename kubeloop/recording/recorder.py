@@ -60,6 +60,9 @@ class ResourceRecorder(ObjectReceiver[JSON]):
     def list_lost(self, uid: str) -> None:
         self._writer.remove_listed(self._name, uid)
 
+    def list_lacks_objects(self) -> bool:
+        return self._writer.list_lacks_objects(self._name)
+
     def listed(self, arrival_ns: int) -> None:
         self._writer.end_list(self._name)
         self.listed_once.set()

@@ -108,6 +108,10 @@ class RecordingWriter:
         self._listed[resource] = set()
         self._write_mark("list", resource=resource)
 
+    def list_lacks_objects(self, resource: str) -> bool:
+        """Return True if the list, which is complete, does not have an object that was not deleted."""
+        return not self._hashes.get(resource, {}).keys() <= self._listed.get(resource, set())
+
     def end_list(self, resource: str) -> None:
         """The list is complete: objects that it did not have are deleted."""
         known = self._hashes.setdefault(resource, {})

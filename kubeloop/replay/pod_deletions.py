@@ -91,9 +91,9 @@ def _is_explained(deletion: PodDeletion, owner: JSON | None) -> bool:
     replicas = spec.get("replicas", 1)
     if owner["kind"] != STATEFUL_SETS.kind:
         return bool(replicas < deletion.active)
-    ordinal = int(metadata["name"].rpartition("-")[2])
+    ordinal = metadata["name"].rpartition("-")[2]
     first = (spec.get("ordinals") or {}).get("start", 0)
-    if not first <= ordinal < first + replicas:
+    if not ordinal.isdecimal() or not first <= int(ordinal) < first + replicas:
         return True
     if (spec.get("updateStrategy") or {}).get("type") == "OnDelete":
         return False

@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from kubeloop.cli.options.recording_options import PlanOptions, RecordOptions
 from kubeloop.cli.recording.plan import plan
 from kubeloop.cli.recording.record import record
 from kubeloop.recording.reader import RecordingFile
-from support.comparison.real_apiserver import RealApiServer
+from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 from support.objects.planned_clusters import deployment
+from support.processes.cli_processes import ROOT
 
 NODE = {
     "apiVersion": "v1",
@@ -49,3 +51,30 @@ def test_applied_manifests_change_nothing_in_a_plan(
     finally:
         for target in ("namespace/shop", "node/recorded-node"):
             subprocess.run([*kubectl, "delete", "--wait=false", target], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("omitted", [(), ("priorityclasses", "jobs")], ids=["all", "some missing"])
+def test_resources_without_permission_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], omitted) -> None:
+    needs_binaries()
+    manifests = yaml.safe_load_all((ROOT / "deploy" / "record" / "record.yaml").read_text())
+    role = next(manifest for manifest in manifests if manifest["kind"] == "ClusterRole")
+    for rule in role["rules"]:
+        rule["resources"] = [name for name in rule["resources"] if name not in omitted]
+    group = "rbac.authorization.k8s.io"
+    reference = {"apiGroup": group, "kind": "ClusterRole", "name": role["metadata"]["name"]}
+    subject = {"apiGroup": group, "kind": "User", "name": "recorder"}
+    binding = {"metadata": {"name": "recorder"}, "roleRef": reference, "subjects": [subject]}
+    with real_apiserver(tmp_path / "server", {"authorization-mode": "RBAC"}) as server:
+        server.request("POST", f"/apis/{group}/v1/clusterroles", role)
+        server.request("POST", f"/apis/{group}/v1/clusterrolebindings", binding)
+        certificate, key = server.authority.sign("recorder", user="recorder")
+        user = {"client-certificate": str(certificate), "client-key": str(key)}
+        options = RecordOptions(kubeconfig=server.kubeconfig_of("recorder", user), once=True)
+        assert record(tmp_path / "now.kubeloop", options) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning:")]
+    recording = RecordingFile(tmp_path / "now.kubeloop")
+    assert list(recording.changes())
+    missing = ["jobs.batch", "priorityclasses.scheduling.k8s.io"] if omitted else []
+    assert [line.split()[1] for line in warnings] == missing
+    assert all('User "recorder" cannot list resource' in line for line in warnings)
+    assert [next(name for name in missing if name in str(finding)) for finding in recording.findings] == missing

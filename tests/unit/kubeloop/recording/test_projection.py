@@ -106,3 +106,18 @@ def test_node_has_resources_images_and_conditions():
     assert projected["status"]["conditions"] == [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
     assert "addresses" not in projected["status"]
     assert projected["spec"] == {}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Job", "Node", "Pod", "PersistentVolumeClaim", "PodDisruptionBudget"])
+def test_conditions_have_their_times_and_reasons_but_no_messages_and_heartbeats(kind: str):
+    needed = {
+        "type": "Progressing",
+        "status": "True",
+        "reason": "ReplicaSetUpdated",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "lastUpdateTime": "2026-01-01T00:05:00Z",  # from which a Deployment's progress deadline counts
+        "observedGeneration": 3,
+    }
+    left_out = {"message": "hunter2", "lastHeartbeatTime": "2026-01-01T00:09:00Z", "lastProbeTime": None}
+    obj = {"kind": kind, "metadata": {"name": "web"}, "spec": {}, "status": {"conditions": [needed | left_out]}}
+    assert project(kind, obj)["status"]["conditions"] == [needed]

@@ -11,9 +11,10 @@ from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpRequest
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.kube.user_error import UserError
+from kubeloop.process.observation.object_stream import ObjectStream
 from kubeloop.recording.changes import state_at
 from kubeloop.recording.reader import RecordingFile
-from kubeloop.recording.recorder import ClusterRecorder, read_cluster, recorded_resources
+from kubeloop.recording.recorder import ClusterRecorder, ResourceRecorder, read_cluster, recorded_resources
 from kubeloop.recording.resources import RECORDED
 from kubeloop.recording.writer import Header, RecordingWriter
 from kubeloop.testing import memory_cluster
@@ -108,6 +109,24 @@ async def test_changes_are_recorded_until_the_end(tmp_path, clock, rng):
         "Running",
     }
     assert state_at(recording).of(PODS) == {}
+
+
+@pytest.mark.parametrize(("listed", "gaps"), [(("a", "b"), 0), (("a",), 1)], ids=["unchanged", "deletion missed"])
+async def test_missed_deletion_of_an_expired_watch_is_a_gap(tmp_path, clock, listed, gaps):
+    path = tmp_path / "cluster.kubeloop"
+    writer = RecordingWriter.create(path, Header(), clock=clock)
+    stream = ObjectStream(ResourceRecorder(writer, PODS), clock)
+    for same_history, names in ((False, ("a", "b")), (True, listed)):
+        listing = stream.start_list(same_history=same_history)
+        for name in names:
+            listing.put(name, {"kind": "Pod", "metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {}})
+        await listing.finish()
+        stream.disconnected(0)
+        await asyncio.sleep(5.0)
+    writer.close()
+    recording = RecordingFile(path)
+    assert len(state_at(recording).of(PODS)) == len(listed)
+    assert len([it for it in recording.findings if "are missing (410 Gone)" in str(it)]) == gaps
 
 
 async def test_resources_that_may_not_be_listed_are_left_out(clock, rng):
