@@ -62,6 +62,7 @@ SHORT_STREAM_SECONDS = 1.0  # a shorter stream without a new resourceVersion is 
 NOT_SERVED_SECONDS = (
     2.0  # between lists of a resource that is not served (404); multiplied by a random factor of 1 to 2
 )
+OLDER_SERVER_SECONDS = 60.0  # the same for a resource of a later release: until the server is upgraded
 MAX_BROKEN_WATCH_LISTS = 3  # broken WatchList streams in a row, before a list
 
 # Answers of servers without WatchList, and to users that may not use it. The list that follows shows the actual error.
@@ -191,6 +192,10 @@ class Reflector(Generic[T]):
                 if self._same_history and self._is_version_old():
                     continue  # not a loop: the list renews the version
             except NotFound as error:  # its definition may be created at any time: a backoff would miss it for long
+                if self._resource.since:
+                    await self._mark_absent(is_first=not was_not_served)
+                    not_served = True
+                    continue
                 level, not_served = logging.DEBUG if was_not_served else logging.WARNING, True
                 log.log(level, "cannot list", extra={**self._log_fields(), "error": str(error), "code": error.code})
                 await asyncio.sleep(NOT_SERVED_SECONDS * (1 + self._rng.random()))
@@ -201,6 +206,14 @@ class Reflector(Generic[T]):
             except ServerUnreachable as error:
                 log.warning("cannot list", extra={**self._log_fields(), "error": str(error)})
             await asyncio.sleep(max(wait_seconds, self._backoff.next_seconds()))
+
+    async def _mark_absent(self, *, is_first: bool) -> None:
+        """Fill the cache with nothing: an API server of an earlier release has no objects of this resource."""
+        if is_first:
+            fields = {**self._log_fields(), "since": self._resource.since}
+            log.warning("not served by this API server, none is assumed", extra=fields)
+        await self._cache.start_list(same_history=False).finish()
+        await asyncio.sleep(OLDER_SERVER_SECONDS)
 
     # --- listing ---------------------------------------------------------------------------------------------------
 

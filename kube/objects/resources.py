@@ -15,6 +15,7 @@ class Resource(Generic[T]):
     """One API resource. `type` is what its objects decode to; `dict` for plain JSON.
 
     gate: the feature gate that must be on for an API server to serve it, "" for those that every server has.
+    since: the first Kubernetes release that serves it by default, "" for those of v1.33, the oldest supported one.
     """
 
     group: str
@@ -28,6 +29,7 @@ class Resource(Generic[T]):
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     gate: str = ""
+    since: str = ""
 
     @property
     def api_version(self) -> str:
@@ -68,6 +70,7 @@ def new_resource(
     *,
     namespaced: bool = True,
     gate: str = "",
+    since: str = "",
     **names: Unpack[Names],
 ) -> Resource[T]:
     """Return a resource. kind: the name of the type by default. plural: the regular one by default."""
@@ -85,6 +88,7 @@ def new_resource(
         categories=tuple(names.get("categories", "").split()),
         subresources=tuple(names.get("subresources", "").split()),
         gate=gate,
+        since=since,
     )
 
 
@@ -156,10 +160,10 @@ CSI_STORAGE_CAPACITIES = new_resource(storage_types.CSIStorageCapacity, "storage
 VOLUME_ATTACHMENTS = new_resource(
     storage_types.VolumeAttachment, "storage.k8s.io/v1", namespaced=False, subresources="status"
 )
-RESOURCE_CLAIMS = new_resource(device_types.ResourceClaim, "resource.k8s.io/v1", subresources="status")
-RESOURCE_CLAIM_TEMPLATES = new_resource(device_types.ResourceClaimTemplate, "resource.k8s.io/v1")
-DEVICE_CLASSES = new_resource(device_types.DeviceClass, "resource.k8s.io/v1", namespaced=False)
-RESOURCE_SLICES = new_resource(device_types.ResourceSlice, "resource.k8s.io/v1", namespaced=False)
+RESOURCE_CLAIMS = new_resource(device_types.ResourceClaim, "resource.k8s.io/v1", subresources="status", since="v1.34")
+RESOURCE_CLAIM_TEMPLATES = new_resource(device_types.ResourceClaimTemplate, "resource.k8s.io/v1", since="v1.34")
+DEVICE_CLASSES = new_resource(device_types.DeviceClass, "resource.k8s.io/v1", namespaced=False, since="v1.34")
+RESOURCE_SLICES = new_resource(device_types.ResourceSlice, "resource.k8s.io/v1", namespaced=False, since="v1.34")
 DEVICE_TAINT_RULES = new_resource(
     device_types.DeviceTaintRule,
     "resource.k8s.io/v1beta2",
@@ -178,6 +182,7 @@ VOLUME_ATTRIBUTES_CLASSES = new_resource(
     "storage.k8s.io/v1",
     kind="VolumeAttributesClass",
     namespaced=False,
+    since="v1.34",
     short="vac",
 )
 STORAGE_VERSION_MIGRATIONS = json_resource(

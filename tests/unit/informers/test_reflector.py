@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.informers.reflector import STEPS_PER_TURN, Reflector, yield_to_event_loop
-from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS
 
 pytestmark = pytest.mark.virtual_time
 
@@ -548,6 +549,20 @@ async def test_broken_watch_had_received_events_until_its_last_line(harness):
     await asyncio.sleep(1)
     assert cache.calls[3:] == [("ADDED", "default/a"), ("disconnected", 20), "connected", ("ADDED", "default/b")]
     task.cancel()
+
+
+async def test_resource_of_a_later_release_is_empty_until_the_server_serves_it(harness, caplog):
+    claims = harness.informers.informer(replace(RESOURCE_CLAIMS, version="v9"))  # a path that the server does not have
+    harness.server.create("a")
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        assert claims.store.list() == []
+        await asyncio.sleep(200)
+        requests = [request for request in harness.server.requests if "resourceclaims" in request]
+    assert 4 <= len(requests) <= 10
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "not served by this API server, none is assumed"
+    ]
 
 
 async def test_reflector_selects_by_namespace_and_label(harness):
