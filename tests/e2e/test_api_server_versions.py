@@ -60,5 +60,12 @@ def test_pods_are_created_scheduled_and_traced(binary, tmp_path, monkeypatch):
         )
         observed = lambda: [span for span in collector.spans() if "kubeloop.observed" in span.attributes]  # noqa: E731
         wait_until(lambda: len(observed()) == 4, "4 pods are traced")
+        pod = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "99"}}}]}
+        server.request("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "large"}, "spec": pod})
+        user = Kubeloop(tmp_path)
+        explained = user.run("explain", "pod/large", f"--kubeconfig={server.kubeconfig}")
+        assert "Insufficient cpu" in explained.stdout, explained.stderr
+        plan = user.run("plan", "--drain=node-0", f"--kubeconfig={server.kubeconfig}")
+        assert "1 evicted" in plan.stdout, plan.stderr
     problems = [line for line in [*running.lines, *observing.lines] if "error" in line.lower()]
     assert not problems, version
