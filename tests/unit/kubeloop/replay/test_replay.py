@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -156,6 +159,31 @@ def test_same_seed_gives_the_same_bytes(recorded: Path, report: Report):
         replay(day, "packing", replay_options(PACKING, seed=0)),
     ]
     assert build_report(day, again, seed=0).to_json() == report.to_json()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["replay", "--html", "{page}", "--drain", "node-0", "--json", "{day}"], id="replay"),
+        pytest.param(
+            ["plan", "--scale", "deploy/web=30", "--drain", "node-0", "--json", "--cluster", "{day}"], id="plan"
+        ),
+    ],
+)
+def test_output_does_not_depend_on_the_hash_seed(recorded: Path, tmp_path: Path, arguments: list[str]):
+    page = tmp_path / "page.html"
+    page.touch()
+    outputs = []
+    for seed in ("1", "2"):
+        command = [argument.format(day=recorded, page=page) for argument in arguments]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-m", "kubeloop", *command], env=environment, capture_output=True, check=False
+        )
+        assert done.returncode in (0, 1), done.stderr
+        outputs.append((done.stdout, page.read_bytes()))
+    assert b"node-1" in outputs[0][0] or b"default/web" in outputs[0][0]
+    assert outputs[0] == outputs[1]
 
 
 def test_page_loads_nothing_and_has_a_chart_per_figure(report: Report):
