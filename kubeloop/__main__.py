@@ -92,6 +92,11 @@ def run(arguments: list[str]) -> int:
         return 2
     except (click.Abort, KeyboardInterrupt):
         return 130
+    except (MemoryError, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(MemoryError) is None:
+            raise
+        _print_error("not enough memory", "use a machine with more memory, or a smaller input")
+        return 2
     return result if isinstance(result, int) else 0
 
 

@@ -36,6 +36,7 @@ from kubeloop.planning.cluster_copy import RunningCluster
 from kubeloop.planning.result import BlockedDrain
 from kubeloop.process.manifests import Manifest
 from kubeloop.recording.changes import Finding
+from kubeloop.recording.memory import MemoryLimit
 
 _SCALABLE: Final = (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, REPLICATION_CONTROLLERS)
 _SCALE = re.compile(r"([a-z.]+)/([^=/]+)=(\d+)")
@@ -45,6 +46,7 @@ _TRANSIENT_TAINTS: Final = (
     "node.cloudprovider.kubernetes.io/",
     "ToBeDeletedByClusterAutoscaler",
 )
+_POD_BYTES: Final = 1_000  # of a pod in JSON, without what its template has
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
@@ -96,8 +98,19 @@ async def make_changes(
     namespace = changes.namespace or "default"
     applied = await apply_manifests(cluster, changes.manifests, default_namespace=namespace, is_projected=is_projected)
     scaled = [await scale_workload(cluster, scale, changes.namespace) for scale in changes.scale]
+    _check_memory(cluster, [*applied, *scaled])
     await delete_nodes(cluster, list(dict.fromkeys(deleted)))
     return ChangesMade(applied, scaled, Drain(cluster, drained))
+
+
+def _check_memory(cluster: RunningCluster, workloads: Sequence[AppliedObject]) -> None:
+    """Raise UserError if the pods of these workloads need more memory than there is."""
+    for resource, namespace, name in workloads:
+        stored = cluster.store.table(resource).get(f"{namespace}/{name}")
+        spec = {} if stored is None else stored.object.get("spec") or {}
+        pods = spec.get("replicas") or spec.get("parallelism") or 0
+        limit = MemoryLimit(f"{resource.singular} {namespace}/{name} with {pods} pods")
+        limit.add(pods * (_POD_BYTES + len(msgspec.json.encode(spec.get("template")))))
 
 
 def parse_scale(text: str) -> ScaleChange:

@@ -9,25 +9,29 @@ from typing import Final
 
 from kubeloop.kube.user_error import UserError
 
-MEMORY_PER_BYTE: Final = 12
+MEMORY_PER_BYTE: Final = 14
 """Bytes of memory per byte of JSON, in the copy of a cluster: objects of the reader, the API server and the caches."""
+REPLAY_PER_BYTE: Final = 25
+"""The same in a replay, which also has all controllers, kubelets and the history of watches."""
 DECODED_PER_BYTE: Final = 4
 """Bytes of memory per byte of JSON that is only decoded."""
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+_STATM: Final = Path("/proc/self/statm")
 _MEMORY_INFO: Final = Path("/proc/meminfo")
 
 
 class MemoryLimit:
-    """Counts the JSON of a cluster while it is read. available: bytes of memory."""
+    """Counts the JSON of a cluster while it is read. available: bytes of memory; per_byte: those that a byte needs."""
 
-    def __init__(self, name: str, available: int | None = None) -> None:
+    def __init__(self, name: str, available: int | None = None, *, per_byte: int = MEMORY_PER_BYTE) -> None:
+        self._per_byte = per_byte
         self._name = name
         self._available = available_memory() if available is None else available
         self._needed = 0
 
-    def add(self, size: int, *, factor: int = MEMORY_PER_BYTE) -> None:
-        """Count an object. factor: bytes of memory per byte of JSON. Raises UserError if there is not enough memory."""
-        self._needed += size * factor
+    def add(self, size: int, *, decoded_only: bool = False) -> None:
+        """Count an object. decoded_only: it is not part of the cluster. Raises UserError without enough memory."""
+        self._needed += size * (DECODED_PER_BYTE if decoded_only else self._per_byte)
         if self._needed > self._available:
             raise UserError(
                 f"{self._name}: the cluster is larger than memory: its objects so far need "
@@ -37,7 +41,7 @@ class MemoryLimit:
 
     def release(self, size: int) -> None:
         """Count an object that is replaced or deleted."""
-        self._needed -= size * MEMORY_PER_BYTE
+        self._needed -= size * self._per_byte
 
 
 def available_memory() -> int:
@@ -45,7 +49,7 @@ def available_memory() -> int:
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY:
-        limits.append(address_space)
+        limits.append(max(0, address_space - _mapped_bytes()))
     try:
         lines = _MEMORY_INFO.read_text().splitlines()
     except OSError:
@@ -60,5 +64,13 @@ def available_memory() -> int:
     return min(limits)
 
 
+def _mapped_bytes() -> int:
+    """Return the address space that this process has; 0 if the system does not show it."""
+    try:
+        return int(_STATM.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0  # not Linux
+
+
 def _gibibytes(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GiB"
+    return f"{size / (1 << 30):.2f} GiB"

@@ -36,7 +36,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.planning.recorded_metrics import RecordedMetrics, target_of
 from kubeloop.recording.changes import Finding, RecordedChange, Recording
-from kubeloop.recording.memory import DECODED_PER_BYTE, MemoryLimit
+from kubeloop.recording.memory import MemoryLimit
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.resources import recorded_resource
 from kubeloop.recording.validation import check_object
@@ -244,7 +244,7 @@ class _Reader:
         metadata = obj["metadata"]
         action = UserAction(change.seconds, type_, resource, metadata.get("namespace", ""), metadata["name"], body)
         self.actions.append(action)
-        self._limit.add(len(msgspec.json.encode(body)), factor=DECODED_PER_BYTE)
+        self._limit.add(len(msgspec.json.encode(body)), decoded_only=True)
 
     def _read_object(self, change: RecordedChange, resource: Resource[Any], obj: JSON) -> None:
         if change.type == "ADDED":

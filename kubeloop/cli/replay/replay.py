@@ -16,6 +16,7 @@ from kubeloop.cli.recording.plan import requested_changes
 from kubeloop.cli.replay.trace_file import TraceFile
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.user_error import UserError
+from kubeloop.recording.memory import REPLAY_PER_BYTE, MemoryLimit
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.replay.replay import measure_recording, replay_options
 from kubeloop.replay.replay import replay as run_replay
@@ -40,7 +41,7 @@ def replay(path: Path, options: ReplayOptions, change_options: ChangeOptions) ->
     for cluster in clusters.values():
         cluster.settings()
     map_large_blocks()
-    recording = RecordingFile(path)
+    recording = RecordingFile(path, limit=MemoryLimit(str(path), per_byte=REPLAY_PER_BYTE))
     day = read_file(recording)
     results = [measure_recording(recording, day)]
     with contextlib.ExitStack() as stack:

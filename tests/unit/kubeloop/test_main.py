@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from kubeloop import KUBERNETES_VERSION, __version__
+from kubeloop.__main__ import run
+from kubeloop.cli.main import commands
 from kubeloop.devcluster.openapi.discovery import VERSION
 
 COMMAND = [sys.executable, "-m", "kubeloop"]
@@ -66,3 +68,12 @@ def test_version_and_server_state_the_release_that_is_followed() -> None:
     assert result.stdout == f"kubeloop {__version__} (follows Kubernetes {KUBERNETES_VERSION})\n"
     assert VERSION["gitVersion"] == f"{KUBERNETES_VERSION}+kubeloop"
     assert KUBERNETES_VERSION.startswith(f"v{VERSION['major']}.{VERSION['minor']}.")
+
+
+def test_lack_of_memory_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fail(**_: object) -> None:
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [ExceptionGroup("inner", [MemoryError()])])
+
+    monkeypatch.setattr(commands, "main", fail)
+    assert run(["replay"]) == 2
+    assert capsys.readouterr().err.startswith("error: not enough memory\n  hint: ")

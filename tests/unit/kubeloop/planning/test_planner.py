@@ -142,6 +142,14 @@ def test_pending_pods_are_tried_once_and_once_per_added_nodes(monkeypatch, cpu, 
     assert len(attempts) <= most
 
 
+@pytest.mark.parametrize("kind", ["scale", "manifest"])
+def test_more_pods_than_fit_into_memory_are_refused(kind):
+    state, manifest = shop()
+    many = {**manifest, "spec": {**manifest["spec"], "replicas": 2_000_000_000}}
+    with pytest.raises(UserError, match=r"deployment shop/web with 2000000000 pods: the cluster is larger than memory"):
+        planned(state, scale="deploy/web=2000000000") if kind == "scale" else planned(state, many)
+
+
 def test_rollout_without_room_and_without_unavailable_pods_never_completes():
     state, manifest = shop(nodes=1, replicas=2, cpu="2")
     manifest["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}

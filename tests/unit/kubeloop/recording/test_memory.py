@@ -7,7 +7,14 @@ import resource
 import pytest
 
 from kubeloop.kube.user_error import UserError
-from kubeloop.recording.memory import DECODED_PER_BYTE, MEMORY_PER_BYTE, MemoryLimit, available_memory
+from kubeloop.recording.memory import (
+    DECODED_PER_BYTE,
+    MEMORY_PER_BYTE,
+    REPLAY_PER_BYTE,
+    MemoryLimit,
+    _mapped_bytes,
+    available_memory,
+)
 
 
 def test_cluster_larger_than_memory_is_refused_with_its_file():
@@ -25,11 +32,20 @@ def test_available_memory_is_positive_and_at_most_that_of_the_machine():
 
 def test_decoded_json_needs_less_memory_than_objects_of_a_cluster():
     limit = MemoryLimit("day.kubeloop", available=1_000 * DECODED_PER_BYTE)
-    limit.add(1_000, factor=DECODED_PER_BYTE)
+    limit.add(1_000, decoded_only=True)
     with pytest.raises(UserError):
-        limit.add(1, factor=DECODED_PER_BYTE)
+        limit.add(1, decoded_only=True)
+
+
+def test_replay_needs_more_memory_than_a_plan():
+    limit = MemoryLimit("day.kubeloop", available=1_000 * MEMORY_PER_BYTE, per_byte=REPLAY_PER_BYTE)
+    with pytest.raises(UserError):
+        limit.add(1_000)
 
 
 def test_available_memory_is_at_most_that_of_ulimit(monkeypatch):
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 20, 1 << 20))
-    assert available_memory() == 1 << 20
+    mapped = _mapped_bytes()
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (mapped + (8 << 20), -1))
+    assert 0 < available_memory() <= 8 << 20
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 20, -1))
+    assert available_memory() == 0

@@ -113,3 +113,9 @@ def test_report_names_the_changes(recording: Path, tmp_path: Path):
 def test_changes_are_checked_before_the_recording_is_read(tmp_path: Path):
     with pytest.raises(UserError, match="--add-nodes needs --like"):
         replay(tmp_path / "missing", ReplayOptions(), ChangeOptions(add_nodes=1))
+
+
+def test_recording_larger_than_memory_is_refused(recording: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kubeloop.recording.memory.available_memory", lambda: 2_000)
+    with pytest.raises(UserError, match=r"day\.kubeloop: the cluster is larger than memory"):
+        replay(recording, ReplayOptions(), ChangeOptions())
