@@ -65,6 +65,7 @@ lint: $(VENV)/installed-dev
 format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python docs/make_reference.py
 
 # the versions that `make` installs, with hashes, for all Pythons and platforms; ARGS=--upgrade takes newer ones
 lock: $(VENV)/installed-dev

@@ -122,7 +122,7 @@ def _families(registry: Any) -> Iterator[tuple[str, ...]]:
             labels = tuple(names) or tuple(dict.fromkeys(name for sample in family.samples for name in sample.labels))
             kind = "untyped" if family.type == "unknown" else family.type
             suffix = {"counter": "_total", "info": "_info"}.get(kind, "")
-            shown = ", ".join(f"`{label}`" for label in labels if label != "le" and family.name != "target")
+            shown = ", ".join(f"`{label}`" for label in labels if label != "le" and not family.name.startswith("target"))
             yield family.name + suffix, kind, shown, family.documentation
 
 
