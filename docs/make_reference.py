@@ -122,7 +122,9 @@ def _families(registry: Any) -> Iterator[tuple[str, ...]]:
             labels = tuple(names) or tuple(dict.fromkeys(name for sample in family.samples for name in sample.labels))
             kind = "untyped" if family.type == "unknown" else family.type
             suffix = {"counter": "_total", "info": "_info"}.get(kind, "")
-            shown = ", ".join(f"`{label}`" for label in labels if label != "le" and not family.name.startswith("target"))
+            if family.name.startswith("target"):  # its labels are the resource of the process
+                labels = ()
+            shown = ", ".join(f"`{label}`" for label in labels if label != "le")
             yield family.name + suffix, kind, shown, family.documentation
 
 
