@@ -131,12 +131,13 @@ def _is_ready(pod: JSON, condition: JSON | None) -> bool:
     return condition is not None and condition["status"] == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
-def _counts(pod: JSON, now: datetime) -> bool:
+def _is_counted(pod: JSON, now: datetime) -> bool:
     """Return True if a pod has been ready for the window of a sample."""
     ready = condition_of(pod, "Ready")
     if ready is None or not _is_ready(pod, ready):
         return False
-    return seconds_between(parse_time(ready["lastTransitionTime"]), now) >= _WINDOW_SECONDS
+    since = ready.get("lastTransitionTime")
+    return not since or seconds_between(parse_time(since), now) >= _WINDOW_SECONDS
 
 
 def _controller(obj: JSON) -> JSON | None:
@@ -209,14 +210,15 @@ class MetricsTransport:
         await self._transport.close()
 
     def _document(self, target: str) -> JSON | None:
-        """Return the document at a path of the metrics APIs; None if it does not exist."""
+        """Return the document at a path of the metrics APIs; None if nothing of it is recorded."""
         path, _, query = target.partition("?")
         options = {name: values[-1] for name, values in parse_qs(query).items()}
         selector = options.get("labelSelector", "")
         metric_selector = options.get("metricLabelSelector", "")
         match [unquote(part) for part in path.strip("/").split("/")[1:]]:
             case ["metrics.k8s.io", _, "namespaces", namespace, "pods"]:
-                return {"items": [self._pod_metrics(pod, usage) for pod, usage in self._shares(namespace, selector)]}
+                items = [self._pod_metrics(pod, usage) for pod, usage in self._shares(namespace, selector)]
+                return {"items": items} if items else None
             case ["custom.metrics.k8s.io"]:
                 return {"versions": [{"version": "v1beta2"}]}
             case ["custom.metrics.k8s.io", _, "namespaces", namespace, "pods", "*", name]:
@@ -245,7 +247,7 @@ class MetricsTransport:
             and labels.matches(pod["metadata"].get("labels") or {})
         ]
         wall_time = self._clock.now()
-        count = sum(_counts(pod, wall_time) for pod in pods) or len(pods)
+        count = sum(_is_counted(pod, wall_time) for pod in pods) or len(pods)
         for pod in pods:
             for target in self._owners(pod):
                 if values := self._metrics.at(namespace, target, now):

@@ -111,6 +111,8 @@ class Anonymizer:
             return {self._quota(name): amount for name, amount in value.items()}
         if key == "devices":  # of a claim: only pools have names of nodes
             return {name: self._value(name, item) if name == "results" else item for name, item in value.items()}
+        if key == "metric":  # of an autoscaler
+            return {**self._map(value), "name": value.get("name", "")}
         if key == "resources":
             claims = value.get("claims")
             return {**value, "claims": self._list("claims", claims)} if claims else value

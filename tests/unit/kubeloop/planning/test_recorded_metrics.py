@@ -67,7 +67,7 @@ def recorded(*metrics: dict[str, Any]) -> RecordedMetrics:
 
 def client(metrics: RecordedMetrics, *pods: dict[str, Any]) -> MetricsClient:
     """Return the client of a cluster with these pods."""
-    api = FakeApiServer()
+    api = FakeApiServer(serves_metrics=True)
     for resource_, objects in ((REPLICA_SETS, [REPLICA_SET]), (PODS, pods)):
         for obj in objects:
             api.store.table(resource_).create(f"ns/{obj['metadata']['name']}", obj)
@@ -110,10 +110,17 @@ async def test_pods_of_other_workloads_have_no_metrics():
     other = pod("other", labels="other")
     other["metadata"]["ownerReferences"] = []
     metrics = client(recorded(resource("cpu", "90m")), other)
-    with pytest.raises(MetricError, match="no metrics returned"):
+    with pytest.raises(MetricError):
         await metrics.resource("cpu", "ns", "app=other", "")
     with pytest.raises(MetricError):
         await metrics.external("messages", "ns", None)
+
+
+async def test_usage_that_is_not_recorded_is_that_of_the_cluster():
+    used = pod("used")
+    used["metadata"]["annotations"] = {"kwok.x-k8s.io/usage-cpu": "70m"}
+    metrics = client(RecordedMetrics(datetime(2026, 1, 1, tzinfo=UTC)), used)
+    assert (await metrics.resource("cpu", "ns", "app=web", "app"))["used"].value == 70
 
 
 def test_metrics_change_with_the_nearest_sample():

@@ -101,17 +101,21 @@ def test_names_of_resources_metrics_and_classes_of_devices_stay():
         f"{name('fast')}.storageclass.storage.k8s.io/requests.storage": "1",
         "pods": "2",
     }
+    metric = {"name": "queue_length", "selector": {"matchLabels": {"queue": "checkout"}}}
     hpa = {
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "h"},
         "spec": {
             "scaleTargetRef": {"kind": "Deployment", "name": "checkout"},
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu"}}],
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu"}}, {"external": {"metric": metric}}],
         },
     }
     assert anonymized(hpa)["spec"] == {
         "scaleTargetRef": {"kind": "Deployment", "name": name("checkout")},
-        "metrics": [{"type": "Resource", "resource": {"name": "cpu"}}],
+        "metrics": [
+            {"type": "Resource", "resource": {"name": "cpu"}},
+            {"external": {"metric": {**metric, "selector": {"matchLabels": {"queue": name("checkout")}}}}},
+        ],
     }
     assert anonymized({"kind": "DeviceClass", "metadata": {"name": "gpu"}})["metadata"]["name"] == "gpu"
     slice_ = {
