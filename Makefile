@@ -4,7 +4,7 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test clients bench faults soak hostile kill schemathesis mutants lint format lock image release docs clean
+.PHONY: up test clients operator-faults bench faults soak hostile kill schemathesis mutants lint format lock image release docs clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -20,6 +20,11 @@ CLIENTS ?=
 BUILD_SECONDS ?= 900
 clients: $(VENV)/installed-dev
 	$(BIN)/python tests/clients/run.py --build-seconds $(BUILD_SECONDS) $(CLIENTS)
+
+# planted defects in an operator in Python and one in Go: each must be found, and none in the correct operator
+REPETITIONS ?= 10
+operator-faults: $(VENV)/installed-dev
+	$(BIN)/python tests/operators/repeat.py --repetitions $(REPETITIONS) $(ARGS)
 
 # CPU time of a fixed set of commands beside that of the last release, in about BENCH_SECONDS (benchmarks/README.md)
 BENCH_SECONDS ?= 300

@@ -41,7 +41,11 @@ def test_example_of_the_page_fails_as_the_page_shows(tmp_path: Path):
     ("defect", "only", "sentence"),
     [
         ("config-in-two-writes", "crash-after:create of ConfigMap dns-first", "has data null instead of"),
-        ("missed-event", "blind:create of Deployment", "has status.ready 0 instead of 2"),
+        (
+            "missed-deletion",
+            "blind:create of Deployment",
+            "ConfigMap default/dns-first.example.com was created and never",
+        ),
     ],
 )
 def test_planted_defect_of_the_go_operator_is_found(tmp_path: Path, defect: str, only: str, sentence: str):

@@ -53,6 +53,7 @@ from kubeloop.testing.operator_faults.scenario import Scenario, ScenarioStep, ap
 
 _POLL_SECONDS = 0.05
 _RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 5.0
+_START_SECONDS = 60.0  # until the first request of a process
 _CRASH_LOOP = 5  # exits that no fault caused
 _READY_SECONDS = 15.0  # a process that has not opened all watches by then does not open them
 _POLLS_BETWEEN_LOOKS = 10
@@ -412,14 +413,13 @@ class OperatorRun:
 
     async def _wait_for_start(self, instance: OperatorInstance) -> None:
         try:
-            async with asyncio.timeout(self.settings.timeout_seconds):
+            async with asyncio.timeout(_START_SECONDS):
                 while not instance.has_requested:
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             lines = "".join(f"\n    {line}" for line in log_tail(instance.log)) or " nothing"
             raise UserError(
-                f"the operator sent no request to the API server within {self.settings.timeout_seconds:g} s; its last "
-                f"output:{lines}",
+                f"the operator sent no request to the API server within {_START_SECONDS:g} s; its last output:{lines}",
                 hint="pass {kubeconfig} to it in --run, or let it read $KUBECONFIG",
             ) from None
 

@@ -84,7 +84,6 @@ type reconciler struct {
 	mutex    sync.Mutex
 	created  map[types.UID]string
 	deployed map[types.UID]bool
-	ready    map[types.UID]int32
 }
 
 func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -309,11 +308,6 @@ func (r *reconciler) ensureDeployment(ctx context.Context, site *Site) (int32, e
 				return 0, err
 			}
 		}
-		if r.defect == "missed-event" {
-			r.mutex.Lock()
-			defer r.mutex.Unlock()
-			return r.ready[deployment.UID], nil
-		}
 		return deployment.Status.ReadyReplicas, nil
 	}
 	labels := map[string]string{"site": site.Name}
@@ -365,19 +359,6 @@ func (r *reconciler) deletedSites() predicate.Predicate {
 	}}
 }
 
-// updatedDeployments remembers the ready replicas of updates whose generation the controller of Deployments has seen.
-func (r *reconciler) updatedDeployments() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(updated event.UpdateEvent) bool {
-		before, now := updated.ObjectOld.(*appsv1.Deployment), updated.ObjectNew.(*appsv1.Deployment)
-		r.mutex.Lock()
-		defer r.mutex.Unlock()
-		if change := now.Status.ReadyReplicas - before.Status.ReadyReplicas; change == 1 || change == -1 {
-			r.ready[now.UID] += change
-		}
-		return true
-	}}
-}
-
 func contains(names []string, name string) bool {
 	for _, entry := range names {
 		if entry == name {
@@ -410,11 +391,11 @@ func main() {
 	}
 	r := &reconciler{
 		Client: manager.GetClient(), live: manager.GetAPIReader(), defect: *defect,
-		created: map[types.UID]string{}, deployed: map[types.UID]bool{}, ready: map[types.UID]int32{},
+		created: map[types.UID]string{}, deployed: map[types.UID]bool{},
 	}
 	controller := ctrl.NewControllerManagedBy(manager)
 	controller = controller.For(&Site{}, builder.WithPredicates(r.deletedSites())).Owns(&corev1.Secret{})
-	controller = controller.Owns(&corev1.PersistentVolumeClaim{}).Owns(&appsv1.Deployment{}, builder.WithPredicates(r.updatedDeployments()))
+	controller = controller.Owns(&corev1.PersistentVolumeClaim{}).Owns(&appsv1.Deployment{})
 	if err := controller.Complete(r); err != nil {
 		fail(err)
 	}

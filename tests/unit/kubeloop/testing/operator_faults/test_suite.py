@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.kube.user_error import UserError
+from kubeloop.testing.operator_faults import run
 from kubeloop.testing.operator_faults.suite import (
     OperatorOptions,
     OperatorReport,
@@ -73,6 +74,7 @@ async def test_invalid_input_is_an_error_before_any_fault(
     command: str, options: dict[str, object], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(run, "_START_SECONDS", 3.0)
     with pytest.raises(UserError, match=problem):
         await check(command, **options)
     assert os.listdir(tmp_path) == []
