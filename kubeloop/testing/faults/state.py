@@ -17,8 +17,10 @@ _VOLATILE = {"uid", "resourceVersion", "generateName", "managedFields", "observe
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z")
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9-])")
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BOOKKEEPING = ("/last-handled-configuration",)  # kopf's annotation of what its handlers have seen
 _TRACES = {"tracing.k8s.io/traceparent", "kubeloop.dev/pod-trace", "touched"}
 _CERTIFICATES_OF_THE_RUN = "kube-system/extension-apiserver-authentication"
+_VALUE_LENGTH = 120  # of values in sentences
 _UNCOMPARED = {"events", "leases.coordination.k8s.io", "nodes", "events.events.k8s.io"}
 
 ObjectNames = tuple[str, str, str]
@@ -31,7 +33,9 @@ def stable(value: Any) -> Any:
         return {
             name: stable(item)
             for name, item in value.items()
-            if name not in _VOLATILE | _TRACES and not (isinstance(item, str) and _TIME.fullmatch(item))
+            if name not in _VOLATILE | _TRACES
+            and not name.endswith(_BOOKKEEPING)
+            and not (isinstance(item, str) and _TIME.fullmatch(item))
         }
     if isinstance(value, list):
         items = [stable(item) for item in value]
@@ -204,4 +208,9 @@ def _changes(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
         for name in sorted(wanted.keys() | found.keys()):
             yield from _changes(wanted.get(name), found.get(name), f"{path}.{name}" if path else name)
     elif wanted != found:
-        yield f"{path} {json.dumps(found)} instead of {json.dumps(wanted)}"
+        yield f"{path} {_shortened(found)} instead of {_shortened(wanted)}"
+
+
+def _shortened(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _VALUE_LENGTH else f"{text[:_VALUE_LENGTH]}..."

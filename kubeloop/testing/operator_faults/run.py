@@ -33,6 +33,7 @@ from kubeloop.kube.auth.authorization_header import AuthorizedTransport, StaticA
 from kubeloop.kube.auth.certificate_authority import BACKDATE, Extension, key_usage, private_key_pem
 from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.errors import ApiError
 from kubeloop.kube.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, LEASES
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing.assembly import run_api_server, run_control_plane
@@ -62,7 +63,7 @@ _MAX_WINDOW_SECONDS = 5.0  # of a fault that lasts, for an operator that never r
 _POLL_FACTOR = 1.5  # an operator that polls acts at the latest after its interval
 _CALM_SECONDS = 0.25  # before the fault, a run that is in the expected state is stable after this time
 _UNEASY_FACTOR = 10.0  # a process that always computes counts as idle after this many quiet times without a change
-_TERMINATION_SECONDS = 10.0
+_TERMINATION_SECONDS = 30.0  # the default grace period of a pod
 _SYSTEM = ("system:masters",)
 _UNNOTICED = {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes"}
 _PORT = re.compile(r"\{port:[\w-]+\}")
@@ -176,10 +177,6 @@ class RunResult:
         keys = [(write.kind, write.id.namespace, write.id.name) for write in self.writes if write.deleted]
         names = {key: variations.stable_name(*key) for key in keys}
         return Counter(key for key in keys if key[0] != "Pod" and names[key] == key[2] and "*" not in key[2])
-
-
-class OperatorExited(UserError):
-    """The operator ended without a fault."""
 
 
 class OperatorInstance:
@@ -325,12 +322,12 @@ class OperatorRun:
                 await self._client.patch(LEASES, name, body, PatchType.MERGE, namespace)
 
     def note_exit(self, instance: OperatorInstance, code: int) -> None:
-        """Handle an exit that no fault caused. Raises OperatorExited without faults."""
+        """Handle an exit that no fault caused. Raises UserError without faults."""
         ended = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         if not self._fault:
-            lines = "".join(f"\n    {line}" for line in log_tail(instance.log)) or " nothing"
-            raise OperatorExited(
-                f"the operator exited by itself ({ended}); its last output:{lines}", hint="run the command by itself"
+            raise UserError(
+                f"the operator exited by itself ({ended}); {last_output(instance.log)}",
+                hint="run the command by itself",
             )
         if instance.exits == _CRASH_LOOP:
             self.problems.append(f"the operator is in a crash loop: it exited {_CRASH_LOOP} times ({ended})")
@@ -362,8 +359,7 @@ class OperatorRun:
                     if self.problems:
                         break
                     follows = steps[number + 1] if number + 1 < len(steps) else None
-                    if not (self.operator_api.is_blind and _is_unobserved(step, follows)):
-                        await self._check(number)
+                    await self._check(number, stays_blind=_is_unobserved(step, follows))
                     if self.problems:
                         break
                     states.append(self._state())
@@ -417,9 +413,12 @@ class OperatorRun:
                 while not instance.has_requested:
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            lines = "".join(f"\n    {line}" for line in log_tail(instance.log)) or " nothing"
+            problem = f"the operator sent no request to the API server within {_START_SECONDS:g} s"
+            if self._expected is not None:
+                self.problems.append(problem)
+                return
             raise UserError(
-                f"the operator sent no request to the API server within {_START_SECONDS:g} s; its last output:{lines}",
+                f"{problem}; {last_output(instance.log)}",
                 hint="pass {kubeconfig} to it in --run, or let it read $KUBECONFIG",
             ) from None
 
@@ -433,7 +432,7 @@ class OperatorRun:
             if not task.done() and self.operator_api.is_disturbing:
                 settling = asyncio.ensure_future(self._settle())
             await task
-        except (UserError, WaitTimeout, WaitFailed) as error:
+        except (UserError, ApiError, WaitTimeout, WaitFailed) as error:
             self._fail(f"the step '{step.title}' failed: {error}")
         finally:
             task.cancel()
@@ -446,14 +445,17 @@ class OperatorRun:
             raise UserError(f"without faults: {problem}", hint="correct the scenario or the operator first")
         self.problems.append(problem)
 
-    async def _check(self, number: int) -> None:
-        """Wait until the cluster is stable in the expected state after a step, or record what is wrong."""
+    async def _check(self, number: int, *, stays_blind: bool = False) -> None:
+        """Wait until the cluster is stable in the expected state after a step, or record what is wrong.
+
+        stays_blind: watches that miss events miss those of the next step, too.
+        """
         expected = None if self._expected is None else self._expected.states[number]
 
         def differences() -> list[str]:
             return [] if expected is None else self._state().differences(expected)
 
-        problems = await self._settle(differences)
+        problems = await self._settle(differences, stays_blind=stays_blind)
         steps = self.settings.scenario.steps
         after = f" (after the step '{steps[number].title}')" if number + 1 < len(steps) else ""
         for problem in problems:
@@ -469,10 +471,10 @@ class OperatorRun:
 
     # --- stability -------------------------------------------------------------------------------------------------
 
-    async def _settle(self, differences: Callable[[], list[str]] = list) -> list[str]:
+    async def _settle(self, differences: Callable[[], list[str]] = list, *, stays_blind: bool = False) -> list[str]:
         """Wait until nothing changes and there are no differences; return what is wrong after the timeout.
 
-        Faults that last end as soon as nothing changes.
+        Faults that last end as soon as nothing changes; with stays_blind, watches go on to miss events.
         """
         loop, timeout = asyncio.get_running_loop(), self.settings.timeout_seconds
         watched = frozenset() if self._expected is None else self._expected.watched
@@ -498,6 +500,8 @@ class OperatorRun:
             if self.operator_api.is_disturbing:
                 disturbed_polls += 1
                 if is_stable or disturbed_polls * _POLL_SECONDS > _MAX_WINDOW_SECONDS:
+                    if self.operator_api.is_blind and stays_blind:
+                        return []
                     self.operator_api.heal()
                     deadline, quiet_polls, disturbed_polls = loop.time() + timeout, 0, 0
             elif is_stable:
@@ -509,6 +513,8 @@ class OperatorRun:
                 return []
             if loop.time() > deadline:
                 still_changes = unchanged_seconds < max(quiet, _RECENT_SECONDS) or not is_unchanged
+                if still_changes and loop.time() < deadline + timeout / 2:
+                    continue  # it may be about to finish
                 return differences() or ([self._endless_writes()] if still_changes else [])
 
     @property
@@ -568,6 +574,11 @@ def _is_unobserved(step: ScenarioStep, following: ScenarioStep | None) -> bool:
     if following is None:
         return False
     return following.verb == "delete" or (step.verb == "delete" and following.verb == "apply")
+
+
+def last_output(log: Path) -> str:
+    """Return the end of an operator's output for an error."""
+    return f"its last output:{''.join(f'{chr(10)}    {line}' for line in log_tail(log)) or ' nothing'}"
 
 
 async def _no_page(path: str, query: Mapping[str, str]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from kubeloop.testing.faults.state import StoredState, stable
+from kubeloop.testing.faults.state import StoredState, Variations, stable, variations_between
 from support.apiserver.api_requests import InProcessApi
 
 
@@ -53,3 +53,46 @@ async def test_object_of_an_owner_that_is_gone_does_not_count():
 def test_times_uids_and_random_names_are_replaced():
     value = {"at": "2026-01-01T00:00:00Z", "ref": "0683e049-2f4e-40bd-9b85-50cfe6a3b7f7", "names": ["b-x2x7b", "a"]}
     assert stable(value) == {"ref": "UID", "names": ["a", "b-*"]}
+
+
+async def test_annotations_of_bookkeeping_do_not_count():
+    assert stable({"kopf.zalando.org/last-handled-configuration": "{}", "a": 1}) == {"a": 1}
+
+
+async def test_long_values_are_shortened_in_sentences():
+    (sentence,) = state(config_map(a="x" * 500)).differences(state(config_map(a="1")))
+    assert len(sentence) < 250
+
+
+async def test_object_in_deletion_differs_from_one_that_is_not():
+    api = InProcessApi()
+    api.create(CONFIG_MAPS.path("default"), {"metadata": {"name": "a", "finalizers": ["x/y"]}})
+    before = StoredState(api.server.store, 0)
+    api("DELETE", CONFIG_MAPS.path("default", "a"))
+    (sentence,) = StoredState(api.server.store, 0).differences(before)
+    assert sentence == "ConfigMap default/a has metadata.deletionTimestamp true instead of null in the end"
+
+
+async def test_fields_that_vary_between_runs_are_left_out():
+    runs = [state(config_map(key=key, a="1")) for key in ("x", "y")]
+    variations = variations_between(runs)
+    assert variations == Variations(fields=frozenset({"ConfigMap.data.key"}))
+    assert runs[0].differences(runs[1]) == []
+    other = state(config_map(key="z", a="2"))
+    other.leave_out(variations)
+    assert other.differences(runs[0]) == ['ConfigMap default/a has data.a "2" instead of "1" in the end']
+
+
+async def test_names_that_vary_between_runs_become_a_beginning():
+    runs = [state(config_map(f"job-{text}"), config_map("fixed")) for text in ("1764", "1799")]
+    variations = variations_between(runs)
+    assert variations.names == {("ConfigMap", "default", "job-")}
+    assert variations.stable_name("ConfigMap", "default", "job-5") == "job-*"
+    assert variations.stable_name("Secret", "default", "job-5") == "job-5"
+    assert runs[0].differences(runs[1]) == []
+
+
+async def test_states_with_other_objects_still_differ():
+    runs = [state(config_map("a")), state(config_map("a"), config_map("b"))]
+    variations_between(runs)
+    assert runs[0].differences(runs[1]) == ["ConfigMap default/b does not exist in the end"]
