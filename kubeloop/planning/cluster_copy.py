@@ -83,10 +83,13 @@ class RunningCluster:
 
 
 class ClusterCopy(RunningCluster):
-    """A running copy."""
+    """A running copy. metrics: of its autoscalers."""
 
-    def __init__(self, api: ApiServer, plane: ControlPlane, client: ApiClient, clock: Clock) -> None:
+    def __init__(
+        self, api: ApiServer, plane: ControlPlane, client: ApiClient, clock: Clock, metrics: RecordedMetrics
+    ) -> None:
         super().__init__(api.store, client, clock)
+        self.metrics = metrics
         self.plane = plane
         self._changed_at = asyncio.get_running_loop().time()
         self._changes: Counter[str] = Counter()
@@ -121,7 +124,8 @@ def gates_of(state: ClusterState) -> FeatureGates:
 def metrics_of(state: ClusterState) -> RecordedMetrics:
     """Return the metrics of autoscalers, which stay as they are."""
     metrics = RecordedMetrics(state.moment)
-    for resource in (REPLICA_SETS, PODS, HORIZONTAL_POD_AUTOSCALERS):
+    resources = (REPLICA_SETS, PODS, HORIZONTAL_POD_AUTOSCALERS) if state.of(HORIZONTAL_POD_AUTOSCALERS) else ()
+    for resource in resources:
         for obj in state.of(resource).values():
             metrics.observe(0.0, resource, obj)
     return metrics
@@ -177,9 +181,10 @@ async def running_copy(
         if DEFAULT_CLASS not in state.of(STORAGE_CLASSES):
             api.store.delete(STORAGE_CLASSES, "", DEFAULT_CLASS)
         await _create(client, state)
-        transport = MetricsTransport(MemoryTransport(api.handle), metrics_of(state), api.store, clock)
+        metrics = metrics_of(state)
+        transport = MetricsTransport(MemoryTransport(api.handle), metrics, api.store, clock)
         async with run_control_plane(api, settings, clock=clock, rng=rng, transport=transport) as plane:
-            yield ClusterCopy(api, plane, client, clock)
+            yield ClusterCopy(api, plane, client, clock, metrics)
 
 
 def _load(api: ApiServer, state: ClusterState) -> None:

@@ -14,7 +14,7 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CRON_JOBS, HORIZONTAL_POD_AUTOSCALERS, NODES, PODS, Resource
 from kubeloop.kube.user_error import UserError
-from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, metrics_of, other_schedulers, prepared, running_copy
+from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, other_schedulers, prepared, running_copy
 from kubeloop.planning.node_pools import NodeUse, compare_use, nodes_for_requests, pool_of, use_of
 from kubeloop.planning.object_changes import DEPENDENT_KINDS, object_changes
 from kubeloop.planning.plan_changes import Drain, NodeCopies, PlanChanges, make_changes, named_node
@@ -191,6 +191,7 @@ class _Planner:
         plan.fits = not plan.blocked and all(
             workload.rollout != "failed" or not _is_new_failure(workload, self._touched) for workload in plan.workloads
         )
+        self._findings += copy.metrics.findings(self._cluster.name)
         self._add_findings(history, drain)
         plan.findings = [str(finding) for finding in self._findings]
         return plan, drain
@@ -289,7 +290,6 @@ class _Planner:
             created[PODS] = created.get(PODS, set()) | namespaces
         self._findings += uncalled_webhooks(state, self._cluster.name, created)
         self._findings += drain.findings(self._cluster.name)
-        self._findings += metrics_of(state).findings(self._cluster.name)
         if any(not (cron_job.get("spec") or {}).get("suspend") for cron_job in state.of(CRON_JOBS).values()):
             self._find("CronJobs start no Jobs in a plan", "the result has no room for the pods of their next runs")
         configuration = self._configuration or default_configuration(gates_of(state))
