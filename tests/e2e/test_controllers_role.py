@@ -74,6 +74,7 @@ RARELY_USED: dict[Permission, str] = {
     ("", "configmaps", "patch"): "a changed ConfigMap kube-root-ca.crt",
     ("rbac.authorization.k8s.io", "clusterroles", "escalate"): "checked with the patch of an aggregated ClusterRole",
     ("certificates.k8s.io", "signers", "approve"): "checked with the approval of a request",
+    ("certificates.k8s.io", "signers", "sign"): "checked with the certificate of a request",
     ("certificates.k8s.io", "certificatesigningrequests", "delete"): "a request that is an hour old",
     ("", "serviceaccounts", "patch"): "a deleted token Secret that its account lists",
     **dict.fromkeys(
@@ -326,6 +327,8 @@ def test_role_of_the_controllers_grants_exactly_the_needed_permissions(server, t
         "--node-monitor-grace-period=10m",
         "--horizontal-pod-autoscaler-sync-period=1s",
         f"--service-account-private-key-file={server.flags['service-account-signing-key-file']}",
+        f"--cluster-signing-cert-file={server.authority.certificate}",
+        f"--cluster-signing-key-file={server.authority.key}",
     )
     granted = rules_of("kubeloop-controllers")
     unused = {it for it in granted if not any(covers(it, other) for other in used)}
