@@ -136,7 +136,7 @@ class Store(Generic[T]):
                 index.setdefault(value, {})[key] = obj
 
     def shared_index(self, name: str, function: IndexFunction[T]) -> str:
-        """Return the name of the index with this function; without one, add it as `name`."""
+        """Return the name of the index with this function, which is added as `name` if there is none."""
         for existing, other in self._index_functions.items():
             if other == function:
                 return existing

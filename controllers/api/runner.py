@@ -336,7 +336,7 @@ class _ClusterAccess(NamedTuple):
 def new_controller(factory: Any, context: ControllerContext) -> Any:
     """Return what runs a built-in controller: its factory takes the context, or is a subclass of Controller."""
     if isinstance(factory, type) and issubclass(factory, Controller):
-        # is cancelled at once when the process stops, and needs no resync, as its other part in the process
+        # like all built-in controllers, it is cancelled at once when the process stops, and has no resync
         return ControllerRunner(replace(context, drain_seconds=0.0), factory, workers=context.workers, resyncs=False)
     return factory(context)
 
