@@ -262,7 +262,7 @@ class Client:
     async def create_or_patch(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create the object of a manifest that the cache lacks, else merge the manifest into it.
 
-        It takes the API server half the CPU of apply(), but fields that an earlier manifest had remain, and fields of
+        It takes the API server less CPU than apply(), but fields that an earlier manifest had remain, and fields of
         other managers are taken over. No request is sent in the cases of apply(). Raises AlreadyExists if the cache
         does not have the object yet. Source: controllerutil.CreateOrPatch.
         """
