@@ -36,6 +36,7 @@ FOREIGN_OPTIONS = {
     "--follow": "kubectl logs",
     "--hypothesis-profile": "pytest",
     "--label-filter": "ginkgo",
+    "--metrics-bind-address": "the operator",
     "--procs": "ginkgo",
     "--root-ca-file": "kube-controller-manager",
     "--runtime-config": "kube-apiserver",
@@ -91,8 +92,8 @@ def unknown_options(text: str) -> list[str]:
     unknown = []
     anywhere = set().union(*COMMANDS.values()) | PYTEST_OPTIONS | FOREIGN_OPTIONS.keys()
     for piece in code(text):
-        if match := re.search(r"(?:^|[$] |=\S+ |&& )kubeloop (\w+)\b([^|]*)", piece):
-            command, rest = match.groups()
+        if match := re.search(r"(?:^|[$] |=\S+ |&& )kubeloop (\w[\w-]*)([^|]*)", piece):
+            command, rest = match[1], re.sub(r"'[^']*'", "", match[2])  # without another program's command
             known = COMMANDS.get(command)
             if known is None:
                 unknown.append(f"kubeloop {command}")
