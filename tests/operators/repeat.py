@@ -45,8 +45,8 @@ DEFECTS = (
     Defect("missed-deletion", ("blind:update of Deployment", "blind:status write"), "ConfigMap default/dns-second"),
     Defect("missed-event", ("blind:create of Deployment",), "has status.ready"),
     # refused and lost requests
-    Defect("conflict-ignored", ("conflict:status write",), "Site default/blog has"),
-    Defect("error-ignored", ("error:create of PersistentVolumeClaim",), "does not exist in the end"),
+    Defect("conflict-ignored", ("conflict:update of Site",), "does not exist in the end"),
+    Defect("error-ignored", ("error:update of Site",), "does not exist in the end"),
     Defect("retried-create", ("lost-answer:create of Secret",), "a second Secret"),
 )
 ONLY_IN_PYTHON = ("missed-event", "retried-create")

@@ -31,7 +31,7 @@ DEFECTS = {
     "missed-deletion": "deletes a DNS record when it sees the Site's DELETED event, without a finalizer",
     "missed-event": "learns from MODIFIED events only how many replicas are ready",
     "conflict-ignored": "gives up after a conflict",
-    "error-ignored": "gives up after an error 500 of a creation",
+    "error-ignored": "gives up after an error 500",
     "retried-create": "repeats the creation of a Secret whose response was lost",
     "never-quiet": "writes the time to the status",
 }
@@ -186,7 +186,8 @@ class Operator:
                 self.reconcile(site)
             except (ApiError, OSError, http.client.HTTPException) as error:
                 print(f"reconcile {name}: {error!r}", flush=True)
-                if getattr(error, "status", 0) == 409 and self.defect == "conflict-ignored":
+                ignored = {"conflict-ignored": 409, "error-ignored": 500}
+                if getattr(error, "status", 0) == ignored.get(self.defect):
                     continue
                 threading.Timer(RETRY_SECONDS, self.queue.put, (name,)).start()
 
@@ -350,8 +351,6 @@ class Operator:
             if error.status == 409 and self.defect == "exists-is-fatal":
                 print(f"{body['metadata']} exists", flush=True)
                 os._exit(1)
-            if error.status == 500 and self.defect == "error-ignored":
-                return None
             if error.status == 409 and exists:
                 return None
             raise

@@ -92,7 +92,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	err := r.reconcile(ctx, &site)
-	if apierrors.IsConflict(err) && r.defect == "conflict-ignored" {
+	if apierrors.IsConflict(err) && r.defect == "conflict-ignored" || apierrors.IsInternalError(err) && r.defect == "error-ignored" {
 		err = nil
 	}
 	return ctrl.Result{}, err
@@ -340,8 +340,6 @@ func (r *reconciler) create(ctx context.Context, object client.Object, mayExist 
 	case apierrors.IsAlreadyExists(err) && r.defect == "exists-is-fatal":
 		fmt.Printf("%s exists\n", object.GetName())
 		os.Exit(1)
-	case apierrors.IsInternalError(err) && r.defect == "error-ignored":
-		return nil
 	case apierrors.IsAlreadyExists(err) && mayExist:
 		return nil
 	}
