@@ -115,8 +115,9 @@ def test_times_to_bind_agree_within_the_resolution(truth: Truth, name: str):
             for of in (times_to_bind, times_of_binding)
         )
         differences = min(by_time, key=max)
-        assert differences[len(differences) // 2] < RESOLUTION_SECONDS, (workload, differences)
-        assert differences[-1] < RESOLUTION_SECONDS + 2 * truth.delay, (workload, differences, truth.delay)
+        assert differences[len(differences) // 2] < RESOLUTION_SECONDS + truth.delay, (workload, differences)
+        # a volume takes several requests of controllers and scheduler
+        assert differences[-1] < RESOLUTION_SECONDS + 4 * truth.delay, (workload, differences, truth.delay)
 
 
 def times_to_bind(pods: list[PodRun]) -> list[float]:

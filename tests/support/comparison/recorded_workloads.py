@@ -207,6 +207,10 @@ def node_loss(user: User) -> None:
     user.wait("web", Running=6)
     user.lost_nodes.restore(user.node(0))
     user.wait_until(lambda: len(user.pods()) == 6, "end of the evicted pods")
+    # with the taint, new pods are evicted again: for up to five seconds, and in a replay for one
+    user.wait_until(
+        lambda: not user.server.request("GET", f"/api/v1/nodes/{user.node(0)}")["spec"].get("taints"), "taints"
+    )
     user.scale("web", 9)
     user.wait("web", Running=9)
 
