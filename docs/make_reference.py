@@ -1,7 +1,8 @@
 """Write docs/reference/*.md from the code: run `python docs/make_reference.py` in the repository.
 
-commands.md: every command and option. metrics.md: the metrics of a process that runs every controller. telemetry.md:
-spans and attributes, with OpenTelemetry's semantic conventions. settings.md: environment variables and annotations.
+commands.md: every command and option. configuration.md: that of the scheduler. metrics.md: the metrics of a process
+that runs every controller. telemetry.md: spans and attributes, with OpenTelemetry's semantic conventions. settings.md:
+environment variables and annotations.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def pages() -> dict[str, str]:
     """Return the text of each page by its name."""
     texts = {
         "commands.md": _commands_page(),
+        "configuration.md": _configuration_page(),
         "metrics.md": _metrics_page(),
         "settings.md": _settings_page(),
         "telemetry.md": _telemetry_page(),
@@ -76,6 +78,40 @@ def _options(command: click.Command, context: click.Context) -> str:
             group = option.group if isinstance(option, GroupedOption) else "Options"
             groups.setdefault(group, []).append((f"`{record[0]}`{mark}", record[1]))
     return "".join(_table(group, "", rows=rows) for group, rows in groups.items())
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def _configuration_page() -> str:
+    from kubeloop.scheduler.config import plugin_args, v1
+
+    text = (
+        "# Scheduler configuration\n\nFields of the file of `--config`: a KubeSchedulerConfiguration\n"
+        "of v1 with the section `kubeloop`. [scheduler.md](../scheduler.md) describes what differs from kube-scheduler,\n"
+        "whose default null stands for.\n\n"
+    )
+    fields = {name: kind for name, kind in vars(v1).items() if _is_struct(kind) and kind.__module__ == v1.__name__}
+    order = ("_Configuration", *(name for name in fields if name not in ("_Configuration", "_Plugins")))
+    arguments = {name: kind for name, kind in vars(plugin_args).items() if _is_struct(kind) and name.endswith("Args")}
+    for name, kind in [*((name, fields[name]) for name in order), *arguments.items()]:
+        rows = [(f"`{field.encode_name}`", _default(field)) for field in msgspec.structs.fields(kind)]
+        if rows:
+            text += f"## {name.lstrip('_')}\n\n" + _table("field", "default", rows=rows)
+    return text
+
+
+def _is_struct(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _default(field: Any) -> str:
+    value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    if value is msgspec.NODEFAULT:
+        return "required"
+    if isinstance(value, msgspec.Struct):
+        return "fields " + ", ".join(f"`{name}`" for name in msgspec.to_builtins(value))
+    return f"`{msgspec.json.encode(value).decode()}`"
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

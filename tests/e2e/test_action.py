@@ -15,6 +15,7 @@ import yaml
 
 from support.processes.cli_processes import ROOT, TIMEOUT_SECONDS, WEB
 
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # pip downloads
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
 
 

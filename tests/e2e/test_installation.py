@@ -18,6 +18,7 @@ from support.development import release
 from support.development.dockerfile import instructions
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # pip downloads
 
 
 def run(*arguments: str | Path, folder: Path, **environment: str) -> str:
