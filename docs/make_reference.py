@@ -88,8 +88,8 @@ def _configuration_page() -> str:
 
     text = (
         "# Scheduler configuration\n\nFields of the file of `--config`: a KubeSchedulerConfiguration\n"
-        "of v1 with the section `kubeloop`. [scheduler.md](../scheduler.md) describes what differs from kube-scheduler,\n"
-        "whose default null stands for.\n\n"
+        "of v1 with the section `kubeloop`. [scheduler.md](../scheduler.md) describes what differs from\n"
+        "kube-scheduler, whose default null stands for.\n\n"
     )
     fields = {name: kind for name, kind in vars(v1).items() if _is_struct(kind) and kind.__module__ == v1.__name__}
     order = ("_Configuration", *(name for name in fields if name not in ("_Configuration", "_Plugins")))
@@ -110,7 +110,7 @@ def _default(field: Any) -> str:
     if value is msgspec.NODEFAULT:
         return "required"
     if isinstance(value, msgspec.Struct):
-        return "fields " + ", ".join(f"`{name}`" for name in msgspec.to_builtins(value))
+        return "fields " + ", ".join(f"`{name}`" for name in value.__struct_encode_fields__)
     return f"`{msgspec.json.encode(value).decode()}`"
 
 
