@@ -52,7 +52,7 @@ def stable_text(text: str) -> str:
 class Variations:
     """What differs between runs without faults, in addition to times, UIDs and names that the server generates.
 
-    fields: paths that begin with the kind, "Site.status.secret"; entries of lists have no index. names: kind,
+    fields: kinds and paths, joined by dots; entries of lists have no index. names: kind,
     namespace and the beginning of names.
     """
 
