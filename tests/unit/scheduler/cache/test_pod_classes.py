@@ -71,3 +71,16 @@ def test_classes_are_numbered_again_beyond_the_limit(pod: Any) -> None:
     again = classes.number(pod("again", cpu="1"))
     assert len({*first, third, again}) == 4
     assert classes.number(pod("last", cpu="3")) == third
+
+
+def test_class_depends_on_user_namespaces_of_the_host_network_only(pod: Any) -> None:
+    """NodeDeclaredFeatures reads hostUsers: false of pods with hostNetwork."""
+    classes = SpecClasses()
+
+    def number(name: str, **spec: Any) -> int:
+        return classes.number(pod(name, **spec))
+
+    on_host = number("a", hostNetwork=True)
+    assert number("b", hostNetwork=True, hostUsers=False) != on_host
+    assert number("c", hostNetwork=True, hostUsers=True) == on_host
+    assert number("d", hostUsers=False) == number("e") != number("f", hostNetwork=True, hostUsers=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from kubeloop.controllers.runtime.pods.active_pod_order import active_pod_sort_key, max_restarts
+import pytest
+
+from kubeloop.controllers.runtime.pods.active_pod_order import active_pod_sort_key, max_restarts, phase_rank
 from kubeloop.kube.objects.api_types import Pod, convert
 
 
@@ -62,3 +64,8 @@ def test_restarts_of_sidecars_count_separately():
         },
     )
     assert max_restarts(both) == (3, 2)
+
+
+@pytest.mark.parametrize(("phase", "rank"), [("", 0), ("Pending", 0), ("Unknown", 1), ("Running", 2)])
+def test_rank_of_a_phase(phase: str, rank: int) -> None:
+    assert phase_rank(pod("p", phase=phase)) == rank
