@@ -33,10 +33,16 @@ def kubeloop_lines(page: Path) -> list[str]:
 def help_of() -> dict[str, str]:
     def help_text(*command: str) -> str:
         arguments = [sys.executable, "-m", "kubeloop", *command, "--help-all"]
-        return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+        if command and "COMMAND [ARGS]" in text:
+            text += "".join(help_text(*command, name) for name in commands_in(text))
+        return text
 
-    commands = re.findall(r"^  ([a-z]+)  ", help_text(), re.MULTILINE)
-    return {command: help_text(command) for command in commands}
+    return {command: help_text(command) for command in commands_in(help_text())}
+
+
+def commands_in(help_text: str) -> list[str]:
+    return re.findall(r"^  ([a-z][a-z-]*)  ", help_text, re.MULTILINE)
 
 
 def test_readme_starts_with_up_and_test():
@@ -82,7 +88,7 @@ def test_options_mentioned_in_the_readme_exist(help_of):
 
 
 def test_table_lists_all_commands(help_of):
-    assert set(re.findall(r"^\| `kubeloop (\w+)", README.read_text(), re.MULTILINE)) == set(help_of)
+    assert set(re.findall(r"^\| `kubeloop ([\w-]+)", README.read_text(), re.MULTILINE)) == set(help_of)
 
 
 def test_up_commands_succeed(kubeloop: Kubeloop):
