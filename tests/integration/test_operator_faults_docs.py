@@ -51,15 +51,14 @@ def test_example_of_the_page_fails_as_the_page_shows(tmp_path: Path):
 def test_planted_defect_of_the_go_operator_is_found(tmp_path: Path, defect: str, only: str, sentence: str):
     if shutil.which("go") is None:
         pytest.skip("go is not installed")
-    operator = tmp_path / "siteoperator"
-    built = subprocess.run(
-        ["go", "build", "-o", operator, "./siteoperator"],
-        cwd=ROOT / "tests/clients/go",
-        capture_output=True,
-        check=False,
-    )
-    if built.returncode:
+    clients, operator = ROOT / "tests/clients/go", tmp_path / "siteoperator"
+    downloaded = subprocess.run(["go", "mod", "download"], cwd=clients, capture_output=True, check=False)
+    if downloaded.returncode:
         pytest.skip("the modules of Go cannot be downloaded")
+    built = subprocess.run(
+        ["go", "build", "-o", operator, "./siteoperator"], cwd=clients, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
     files = ROOT / "tests" / "operators"
     command = [sys.executable, "-m", "kubeloop", "test-operator", "-f", files / "crd.yaml", "-f", files / "site.yaml"]
     for arguments, code in (([], 0), (["-defect", defect], 1)):
