@@ -4,7 +4,8 @@
 
 TRACES has nodes.csv and pods-WORKLOAD.csv in the form of cluster-trace-gpu-v2023. Pods arrive in an order that is drawn
 from the seed; when all have arrived, pods are drawn from the list again, until the requested GPU capacity is 130 % of
-the cluster's. They never leave.
+the cluster's. They never leave. The order of the nodes' names, which decides between nodes of equal score, is drawn
+from the seed as well.
 """
 
 from __future__ import annotations
@@ -61,15 +62,15 @@ def arrivals(pods: Sequence[Row], capacity: int, seed: int) -> list[Row]:
         arriving.append(pod)
 
 
-def node_object(node: Row) -> dict[str, Any]:
+def node_object(name: str, node: Row) -> dict[str, Any]:
     capacity = {"cpu": f"{node['cpu_milli']}m", "memory": f"{node['memory_mib']}Mi", "pods": "1001"}
-    labels = {"kubernetes.io/hostname": node["sn"]}
+    labels = {"kubernetes.io/hostname": name}
     if gpus := int(node["gpu"]):
         capacity[GPU_MILLI] = str(gpus * 1000)
         labels[GPU_MODEL] = node["model"]
     conditions = [{"type": "Ready", "status": "True"}]
     status = {"capacity": capacity, "allocatable": capacity, "conditions": conditions}
-    metadata = {"name": node["sn"], "uid": node["sn"], "labels": labels}
+    metadata = {"name": name, "uid": node["sn"], "labels": labels}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
 
 
@@ -89,11 +90,11 @@ def pod_object(name: str, pod: Row) -> dict[str, Any]:
 
 
 def recording(nodes: Sequence[Row], arriving: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of the recording; docs/recording.md describes them."""
+    """Yield the lines of the recording; docs/recording.md describes them. Names of nodes are in the given order."""
     yield {"format": "kubeloop-recording", "version": 1, "start": "2026-01-01T00:00:00.000000Z"}
     yield {"t": 0.0, "mark": "list", "resource": "nodes"}
-    for node in nodes:
-        yield {"t": 0.0, "put": "nodes", "object": node_object(node)}
+    for number, node in enumerate(nodes):
+        yield {"t": 0.0, "put": "nodes", "object": node_object(f"{number:04}-{node['sn']}", node)}
     yield {"t": 0.0, "mark": "listed", "resource": "nodes"}
     yield {"t": 0.0, "mark": "list", "resource": "pods"}
     yield {"t": 0.0, "mark": "listed", "resource": "pods"}
@@ -152,9 +153,11 @@ def main() -> None:
     options = parser.parse_args()
     nodes, pods = read_csv(options.traces / "nodes.csv"), read_csv(options.traces / f"pods-{options.workload}.csv")
     capacity = sum(int(node["gpu"]) for node in nodes) * 1000
+    arriving = arrivals(pods, capacity, options.seed)
+    random.Random(options.seed).shuffle(nodes)
     options.output.mkdir(parents=True, exist_ok=True)
     with (options.output / "arrivals.kubeloop").open("w") as file:
-        for line in recording(nodes, arrivals(pods, capacity, options.seed)):
+        for line in recording(nodes, arriving):
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
     for policy in POLICIES:
         (options.output / f"{policy}.json").write_text(json.dumps(configuration(policy, pods), indent=1) + "\n")
