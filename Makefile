@@ -96,7 +96,7 @@ docs: $(VENV)/installed-dev $(VENV)-docs/installed
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build  # --quiet would not fail at a dead link
 
 $(VENV)-docs/installed: docs/requirements.txt
-	$(PYTHON) kubeloop/python_version.py
+	@$(PYTHON) kubeloop/python_version.py
 	$(PYTHON) -m venv $(VENV)-docs
 	$(VENV)-docs/bin/pip install --quiet --require-hashes --requirement docs/requirements.txt
 	touch $@

@@ -175,7 +175,10 @@ def without_domain_of_bound_members(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_protecting_used_groups(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pod_group_protection_controller, "active_group_keys", lambda pod: ())
+    async def is_used(self: Any, obj: Any) -> bool:
+        return False
+
+    patch.setattr(pod_group_protection_controller.PodGroupProtectionController, "is_used", is_used)
 
 
 def evicting_members_one_by_one(patch: pytest.MonkeyPatch) -> None:

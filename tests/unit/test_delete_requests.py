@@ -31,6 +31,7 @@ def unpinned_deletions(source: str) -> list[int]:
         and isinstance(call.func, ast.Attribute)
         and call.func.attr == "delete"
         and ast.unparse(call.func.value).endswith("client")
+        and len(call.args) > 1  # the client of controllers.api has one argument, the object, and sends its UID
         and "precondition_uid" not in {keyword.arg for keyword in call.keywords}
     ]
 

@@ -43,6 +43,8 @@ class OwnerQueue(Generic[T]):
         self._queue.add(owner.key, "initial list" if initial else f"{self._kind} added")
 
     def on_update(self, old: T, new: T) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self.on_delete(old, False)  # deleted and created again between two events
         self._queue.add(new.key, f"{self._kind} changed")
 
     def on_delete(self, owner: T, final_state_unknown: bool) -> None:

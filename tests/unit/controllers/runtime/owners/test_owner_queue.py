@@ -123,12 +123,23 @@ async def test_events_of_an_owner_enqueue_it_and_forget_deleted_ones():
         Store(), "ReplicaSet", queue, lambda rs: rs.spec.selector, lambda rs: forgotten.append(rs.metadata.uid)
     )
     rs = replica_set("a")
+    replaced = convert(ReplicaSet, {"metadata": {"name": "a", "namespace": "ns", "uid": "new"}})
     owners.on_add(rs, True)
     owners.on_add(rs, False)
     owners.on_update(rs, rs)
     assert forgotten == []
-    owners.on_delete(rs, False)
+    owners.on_update(rs, replaced)
     assert forgotten == ["uid-a"]
+    owners.on_delete(replaced, False)
+    assert forgotten == ["uid-a", "new"]
     assert queue.added == [
-        ("ns/a", reason) for reason in ("initial list", "ReplicaSet added", "ReplicaSet changed", "ReplicaSet deleted")
+        ("ns/a", reason)
+        for reason in (
+            "initial list",
+            "ReplicaSet added",
+            "ReplicaSet changed",
+            "ReplicaSet deleted",
+            "ReplicaSet changed",
+            "ReplicaSet deleted",
+        )
     ]
