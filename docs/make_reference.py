@@ -54,7 +54,7 @@ def _table(*columns: str, rows: Iterator[tuple[str, ...]] | list[tuple[str, ...]
 def _commands_page() -> str:
     text = "# Commands and options\n\nAn option that `--help` does not show, but `--help-all`, is marked with +.\n\n"
     for name, command in _walk(commands, "kubeloop"):
-        context = click.Context(command, info_name=name)
+        context = click.Context(command, parent=click.Context(commands, **commands.context_settings), info_name=name)
         usage = " ".join(command.collect_usage_pieces(context))
         text += f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n\n    {name} {usage}\n\n"
         text += _options(command, context)

@@ -13,7 +13,7 @@ def rows_by_group() -> dict[str, list[str]]:
     """Return the rows of the page's tables by heading: option, commands, help with the default."""
     users: dict[str, dict[tuple[str, str], list[str]]] = {}
     for name, command in commands.commands.items():
-        context = click.Context(command, info_name=name)
+        context = click.Context(command, parent=click.Context(commands, **commands.context_settings), info_name=name)
         for option in command.params:
             if isinstance(option, GroupedOption) and not option.common:
                 record = option.get_help_record(context)
