@@ -325,7 +325,7 @@ class _OwnWrites:
 
 
 class _ClusterAccess(NamedTuple):
-    """What a controller reads and writes in one cluster. served: resources of its API server."""
+    """Caches, client and pending writes of a controller in one cluster. served: resources of its API server."""
 
     cache: Cache
     client: Client

@@ -1,4 +1,4 @@
-"""What every reader of a recorded cluster returns: changes in the order of time, states, and findings.
+"""Results of the readers of a recorded cluster: changes in the order of time, states, and findings.
 
 A change refers to its resource by name, as kubectl does: "pods", "deployments.apps".
 """

@@ -51,7 +51,7 @@ class PodTimes(msgspec.Struct, frozen=True):
 
 
 class _Timeline:
-    """What a recording shows of one pod, in seconds."""
+    """Times of one pod in a recording, in seconds."""
 
     __slots__ = (
         "bound", "deleted", "ended", "exit_code", "is_initial", "node", "ready", "restart_after", "restarts", "running",

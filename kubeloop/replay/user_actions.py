@@ -1,4 +1,4 @@
-"""What users did while a cluster was recorded, and the objects that it had at the start.
+"""Actions of users while a cluster was recorded, and the objects that it had at the start.
 
 Users act on objects that no controller of kubeloop manages: they create, change and delete them, evict pods, and add,
 cordon, lose and remove nodes. What controllers and scheduler wrote is left out, since they do it again. Objects of

@@ -1,4 +1,4 @@
-"""What `kubeloop top` reads from a kubeloop process. All methods may block and raise UserError."""
+"""Pods, workloads and nodes of a process, read for `kubeloop top`. All methods may block and raise UserError."""
 
 from __future__ import annotations
 

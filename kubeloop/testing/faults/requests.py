@@ -42,7 +42,7 @@ class SentRequest(HttpRequest, frozen=True):
 
 
 class RequestTarget(NamedTuple):
-    """What the path of a request names; "" where it names nothing."""
+    """Resource, name and subresource in the path of a request; "" where it has none."""
 
     resource: str
     name: str

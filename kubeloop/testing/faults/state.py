@@ -50,7 +50,7 @@ def stable_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class Variations:
-    """What differs between runs without faults, in addition to times, UIDs and names that the server generates.
+    """Differences between runs without faults, in addition to times, UIDs and names that the server generates.
 
     fields: kinds and paths, joined by dots; entries of lists have no index. names: kind,
     namespace and the beginning of names.
@@ -195,11 +195,11 @@ def _comparable(obj: JSON, *, with_status: bool) -> JSON:
     if kind == "Pod":  # nodes are choices of the scheduler, and other fields follow from them
         return {}
     omitted = ("metadata",) if with_status else ("metadata", "status")
-    kept = ("labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp")
-    kept_metadata = {name: metadata[name] for name in kept if name in metadata}
-    if "deletionTimestamp" in kept_metadata:
-        kept_metadata["deletionTimestamp"] = True  # whatever the time
-    return {**{name: value for name, value in obj.items() if name not in omitted}, "metadata": kept_metadata}
+    compared = ("labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp")
+    compared_metadata = {name: metadata[name] for name in compared if name in metadata}
+    if "deletionTimestamp" in compared_metadata:
+        compared_metadata["deletionTimestamp"] = True  # whatever the time
+    return {**{name: value for name, value in obj.items() if name not in omitted}, "metadata": compared_metadata}
 
 
 def _changes(wanted: Any, found: Any, path: str = "") -> Iterator[str]:

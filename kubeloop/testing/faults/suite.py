@@ -133,7 +133,7 @@ class RunReport:
 
 @dataclass(frozen=True)
 class CheckSummary:
-    """What a check ran: runs with faults, writes of the controllers in them, and the first seed."""
+    """Size of a check: runs with faults, writes of the controllers in them, and the first seed."""
 
     runs: int
     writes: int

@@ -332,7 +332,7 @@ async def _completed(response: Response | PendingResponse) -> Response:
 
 
 class InstanceEndpoint:
-    """What the HTTP server of one instance serves."""
+    """Passes the requests to the HTTP server of one instance on to OperatorApi."""
 
     def __init__(self, operator_api: OperatorApi, instance: FaultTarget) -> None:
         self._operator_api = operator_api

@@ -71,7 +71,7 @@ _PORT = re.compile(r"\{port:[\w-]+\}")
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What all runs share.
+    """Settings of all runs.
 
     command: arguments of the operator; {kubeconfig} and {port:NAME} are replaced. user: of the operator's client
     certificate, "" for an administrator. quiet_seconds: the cluster is stable if nothing changes for this time, until
@@ -145,7 +145,7 @@ def _base64(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class ReferenceRuns:
-    """What the reference shows, for the runs with faults.
+    """Results of the reference, for the runs with faults.
 
     states: after each step. watched: resources that a started process watches. deletions: by kind, namespace and name.
     """

@@ -1,4 +1,4 @@
-"""What users do in a run: manifests that exist before the operator starts, and steps."""
+"""Scenario of a run: manifests that exist before the operator starts, and the steps of users."""
 
 from __future__ import annotations
 

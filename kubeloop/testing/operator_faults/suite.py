@@ -57,7 +57,7 @@ class FaultFinding(msgspec.Struct, frozen=True):
 
 
 class OperatorReport(msgspec.Struct, frozen=True):
-    """What a check has shown.
+    """Result of a check.
 
     writes: those of the reference. outcomes: of each run, by "crash-after:7": "passed", "failed", or "not reached" if
     the write did not take place. omitted: runs for which there was no time. notes: of the reference. variations: fields
@@ -79,7 +79,7 @@ class OperatorReport(msgspec.Struct, frozen=True):
 
 
 class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is tested. command: that of --run; the other fields are options of `kubeloop test-operator`, too."""
+    """Options of a check. command: that of --run; the others are options of `kubeloop test-operator`, too."""
 
     command: str
     files: tuple[Path, ...] = ()

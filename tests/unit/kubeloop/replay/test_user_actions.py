@@ -1,4 +1,4 @@
-"""What users did in a recording: actions, and what is left to controllers."""
+"""Actions of users in a recording, and changes that are left to controllers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kubeloop top` reads from a process, with scripted responses."""
+"""Pods, workloads and nodes that `kubeloop top` reads from a process, with scripted responses."""
 
 from __future__ import annotations
 
