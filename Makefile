@@ -12,7 +12,7 @@ up: $(VENV)/installed
 # whole files per worker, in order: tests of a file may share a cluster
 # timeout: seconds per test with its fixtures, far longer than any takes; the signal interrupts event loops and waits
 test: $(VENV)/installed-dev
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 300 --timeout-method signal $(ARGS)
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --timeout 300 --timeout-method signal $(ARGS)
 
 # programs with the client libraries of other languages; those whose toolchain or packages are missing are skipped with
 # the reason, and those that are not built after BUILD_SECONDS

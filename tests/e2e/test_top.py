@@ -103,11 +103,11 @@ def test_top_opens_waterfall_and_explanation_and_quits(cluster):
         terminal.press("\r")
         terminal.wait_for("queue unschedulable")
         terminal.press("\x1b")
-        terminal.wait_for("default/impossible")
+        terminal.wait_for("pods 1 ")  # of the list; a detail has the name of the pod, too
         terminal.press("e")
         terminal.wait_for("NodeAffinity")
         terminal.press("q")
-        terminal.wait_for("default/impossible")
+        terminal.wait_for("pods 1 ")
         terminal.press(":nodes\r")
         terminal.wait_for("nodes 2 ")
         terminal.press("q")

@@ -172,7 +172,7 @@ class AggregatedServer:
             context.load_verify_locations(cadata=client_ca)
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._respond)
-        runner = web.AppRunner(app)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=context)
         await site.start()

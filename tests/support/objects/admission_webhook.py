@@ -89,7 +89,7 @@ async def running_admission_webhook() -> AsyncIterator[AdmissionWebhook]:
     webhook = AdmissionWebhook()
     application = web.Application()
     application.router.add_post("/{path:.*}", webhook.review)
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     certificate = issue("webhook", hosts=("127.0.0.1", "hook.default.svc"))
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.server_context())

@@ -50,7 +50,7 @@ async def running_webhook() -> AsyncIterator[Webhook]:
     webhook = Webhook()
     application = web.Application()
     application.router.add_post("/convert", webhook.convert)
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     certificate = create_certificate(SystemClock())
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context())
