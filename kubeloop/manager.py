@@ -19,6 +19,7 @@ from typing import Self
 
 from kubeloop.controllers.api.client import Client
 from kubeloop.controllers.api.controller import ControllerFactory
+from kubeloop.controllers.runtime.other_clusters import connect_to
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client import api_client
 from kubeloop.kube.client.transport import Transport
@@ -76,7 +77,7 @@ class Manager:
         if election is not None:
             self._settings = settings_within_lease(self._settings, election)
         self._kubeconfig, self._context, self._transport = kubeconfig, context, transport
-        self._clusters = clusters or {}
+        self._connect = connect_to(clusters or {}, self._connect_by_context)
         self._election, self._endpoint = election, endpoint
         self._clock, self._rng = clock or SystemClock(), rng or random.Random()
         self._running: contextlib.AbstractAsyncContextManager[None] | None = None
@@ -132,10 +133,7 @@ class Manager:
             except* LeaseLost as lost:
                 raise _first_error(lost) from None
 
-    async def _connect(self, kubeconfig: str | None, context: str | None) -> Transport:
-        """Return a connection to another cluster."""
-        if kubeconfig is None and context is not None and context in self._clusters:
-            return self._clusters[context]
+    async def _connect_by_context(self, kubeconfig: str | None, context: str | None) -> Transport:
         return await connect(kubeconfig or self._kubeconfig, context)
 
     async def _run_plane(self, client: api_client.ApiClient) -> None:

@@ -184,7 +184,8 @@ class ControllerRunner(EventDrivenController):
         """Return another cluster. Raises UserError if there is no connection to it."""
         informers = await self._informers_of(None, name)
         if name not in self._watched_clusters:
-            self._watched_clusters[name] = self._access(informers, informers.client)
+            watched = self._watched_clusters[name] = self._access(informers, informers.client)
+            self._clients[informers] = watched.client  # so that connect() lets reconciles read their own writes, too
         return self._watched_clusters[name]
 
     async def _informers_of(self, kubeconfig: str | None, context: str | None) -> InformerFactory:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import Transport
 from kubeloop.kube.clock import Clock
@@ -20,6 +22,17 @@ async def connect_by_context(kubeconfig: str | None, context: str | None) -> Tra
     from kubeloop.kube.auth.credentials import connect
 
     return await connect(kubeconfig, context)
+
+
+def connect_to(clusters: Mapping[str, Transport], others: Connect = connect_by_context) -> Connect:
+    """Return a function that returns these connections by their names; `others` connects to all other clusters."""
+
+    async def connect(kubeconfig: str | None, context: str | None) -> Transport:
+        if kubeconfig is None and context is not None and context in clusters:
+            return clusters[context]
+        return await others(kubeconfig, context)
+
+    return connect
 
 
 class OtherClusters:
@@ -45,6 +58,11 @@ class OtherClusters:
                 if self._tasks is not None:
                     self._tasks.create_task(factory.run(), name=f"informers of {context}")
         return self._factories[key]
+
+    @property
+    def all_informers(self) -> list[SharedInformer[Any]]:
+        """The informers of all clusters that are connected."""
+        return [informer for factory in self._factories.values() for informer in factory.informers]
 
     async def run(self) -> None:
         """Run the informers until cancelled, then close the connections."""

@@ -29,6 +29,7 @@ from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.memory_transport import MemoryTransport
 
 if TYPE_CHECKING:
+    from kubeloop.controllers.runtime.other_clusters import Connect
     from kubeloop.devcluster.simulation.node_objects import PodMarkers
     from kubeloop.kube.auth.certificate_authority import CertificateAuthority
     from kubeloop.kube.client.transport import Transport
@@ -88,14 +89,17 @@ async def run_control_plane(
     user_agent: str = "kubeloop",
     exporter: TraceExporter | None = None,
     transport: Transport | None = None,
+    connect: Connect | None = None,
 ) -> AsyncIterator[ControlPlane]:
     """Run controllers and scheduler of a served cluster for the length of the context; yield them when their caches are
     filled.
 
     A crash inside raises out of the context, in an ExceptionGroup. user_agent: SPARED_USER_AGENT exempts the control
     plane from injected faults. exporter: of its traces, in place of the one that the environment configures.
-    transport: to the API server, in place of a direct one.
+    transport: to the API server, in place of a direct one. connect: connects to other clusters, in place of the
+    kubeconfig's.
     """
+    from kubeloop.controllers.runtime.other_clusters import connect_by_context
     from kubeloop.kube.client.api_client import ApiClient
     from kubeloop.process.control_plane.control_plane import ControlPlane
 
@@ -111,7 +115,15 @@ async def run_control_plane(
     settings = msgspec.structs.replace(
         settings, root_ca=api.root_ca, sign_token=api.token_key.sign, signing_authority=api.signing_authority
     )
-    plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, exporter=exporter)
+    plane = ControlPlane(
+        client,
+        settings,
+        clock=clock,
+        rng=rng,
+        registry=registry,
+        exporter=exporter,
+        connect=connect or connect_by_context,
+    )
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as group:
         control_plane_task = group.create_task(plane.run(), name="control-plane")

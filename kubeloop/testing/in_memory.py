@@ -13,12 +13,15 @@ from typing import Any, Unpack
 
 import msgspec
 
+from kubeloop.controllers.runtime.other_clusters import Connect, connect_by_context, connect_to
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.kube.client.api_client import ApiClient
+from kubeloop.kube.client.transport import Transport
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects.api_types import Deployment, Node, Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
+from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.control_plane import ControlPlane
 from kubeloop.process.control_plane.controller_selection import select_controllers
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
@@ -81,13 +84,30 @@ class MemoryCluster(Operations):
         return document
 
 
+def connect_in_memory(clusters: Mapping[str, Transport]) -> Connect:
+    """Return a function that connects a test's controllers to these clusters, by name, or to that of a kubeconfig file.
+
+    It does not read the user's kubeconfig: another name raises UserError.
+    """
+
+    async def reject(kubeconfig: str | None, context: str | None) -> Transport:
+        if kubeconfig is not None:
+            return await connect_by_context(kubeconfig, context)
+        raise UserError(f"the test has no cluster {context!r}", hint="add it to the argument `clusters` of the test")
+
+    return connect_to(clusters, reject)
+
+
 @contextlib.asynccontextmanager
-async def memory_cluster(*, clock: Clock | None = None, **requested: Unpack[Options]) -> AsyncIterator[MemoryCluster]:
+async def memory_cluster(
+    *, clock: Clock | None = None, clusters: Mapping[str, MemoryCluster] | None = None, **requested: Unpack[Options]
+) -> AsyncIterator[MemoryCluster]:
     """Run a cluster with all controllers for the length of the context; yield it when its caches are filled.
 
     With `controllers=["*", Sites]`, the class of an author's controller runs as well. clock: wall time of its objects.
-    The other keywords are those of `Options`; the default seed is 0. A crash inside
-    raises out of the context, in an ExceptionGroup. Raises UserError for invalid options.
+    clusters: other clusters that its controllers watch and write to, by the names in `Watches`. The other keywords are
+    those of `Options`; the default seed is 0. A crash inside raises out of the context, in an ExceptionGroup. Raises
+    UserError for invalid options.
     """
     clock = clock or SystemClock()
     selection = select_controllers(requested.pop("controllers", "*"), "controllers")
@@ -96,9 +116,10 @@ async def memory_cluster(*, clock: Clock | None = None, **requested: Unpack[Opti
     settings = msgspec.structs.replace(
         options.settings(), controllers=selection.built_in, custom_controllers=selection.custom
     )
+    connect = connect_in_memory({name: MemoryTransport(other.api.handle) for name, other in (clusters or {}).items()})
     async with (
         run_api_server(options, clock=clock, rng=rng) as api,
-        run_control_plane(api, settings, clock=clock, rng=rng) as plane,
+        run_control_plane(api, settings, clock=clock, rng=rng, connect=connect) as plane,
     ):
         transport = MemoryTransport(api.handle)
         client = ApiClient(transport, clock=clock, rng=random.Random(rng.getrandbits(64)), user_agent=SPARED_USER_AGENT)

@@ -23,7 +23,7 @@ from kubeloop.controllers.runtime.other_clusters import Connect, OtherClusters, 
 from kubeloop.controllers.runtime.queue.reconcile_pace import ReconcilePace
 from kubeloop.controllers.runtime.writes.status_delay import STATUS_DELAY_SECONDS
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import HandlerRegistration
+from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
 from kubeloop.informers.store import Store
 from kubeloop.kube.auth.token_signer import SignToken
 from kubeloop.kube.client.api_client import ApiClient
@@ -218,6 +218,11 @@ class ControlPlane:
     def deployments(self) -> Store[Deployment] | None:
         """Cached Deployments; None unless the Deployment controller runs: pages alone do not justify an informer."""
         return self.informers.informer(DEPLOYMENTS).store if "deployment" in self.settings.controllers else None
+
+    @property
+    def all_informers(self) -> list[SharedInformer[Any]]:
+        """Informers of all clusters."""
+        return [*self.informers.informers, *self._clusters.all_informers]
 
     @property
     def pods(self) -> Store[Pod]:

@@ -21,15 +21,19 @@ from kubeloop.testing.virtual_time import VirtualClock
 class RecordedCluster:
     """An API server in memory, and what happens in a run.
 
-    story: lines about all that happens. violations: of invariants.
+    name: that of another cluster than the controllers' own, which shares story and violations with it. story: lines
+    about all that happens. violations: of invariants.
     """
 
-    def __init__(self, rng: random.Random, settings: ServingSettings) -> None:
+    def __init__(
+        self, rng: random.Random, settings: ServingSettings, *, name: str = "", own: RecordedCluster | None = None
+    ) -> None:
+        self.name = name
         self.clock = VirtualClock()
         self.server = ApiServer(clock=self.clock, rng=random.Random(rng.random()), token=None, settings=settings)
         self.store = self.server.store
-        self.story: list[str] = []
-        self.violations: list[str] = []
+        self.story: list[str] = [] if own is None else own.story
+        self.violations: list[str] = [] if own is None else own.violations
         self._tasks: set[asyncio.Task[None]] = set()
         self._revisions: list[tuple[float, int]] = []
 

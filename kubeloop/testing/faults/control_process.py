@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from kubeloop.process.control_plane.control_plane import ControlPlane, Settings,
 from kubeloop.process.control_plane.leader_election import ElectionSettings, LeaderElection, LeaseLost
 from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from kubeloop.testing.faults.network import FaultyConnection, FaultyNetwork
+from kubeloop.testing.in_memory import connect_in_memory
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.export.exporters import TraceExporter
 from kubeloop.tracing.journal.trace_journal import TraceJournal
@@ -37,8 +38,8 @@ class ProcessClock:
 class ControlProcess:
     """A process, from its start to its end.
 
-    elects: it takes part in an election. journal: folder, None without. exporter: of its traces, None to drop them.
-    on_kill: called when it is killed.
+    networks: to the other clusters, by name. elects: it takes part in an election. journal: folder, None without.
+    exporter: of its traces, None to drop them. on_kill: called when it is killed.
     """
 
     def __init__(
@@ -51,9 +52,12 @@ class ControlProcess:
         journal: Path | None = None,
         elects: bool = False,
         exporter: TraceExporter | None = None,
+        networks: Mapping[str, FaultyNetwork] | None = None,
         on_kill: Callable[[], object] = lambda: None,
     ) -> None:
         self.connection = FaultyConnection(network, self.kill)
+        others = {name: FaultyConnection(other, self.kill) for name, other in (networks or {}).items()}
+        self.connections = (self.connection, *others.values())
         self._on_kill = on_kill
         self._journal = journal
         self._task: asyncio.Task[None] | None = None
@@ -69,6 +73,7 @@ class ControlProcess:
             registry=MetricsRegistry(),
             exporter=exporter,
             open_journal=(lambda: TraceJournal(journal, "memory://")) if journal is not None else None,
+            connect=connect_in_memory(others),
         )
         self._election = None
         self.identity = self.connection.identity
@@ -96,7 +101,8 @@ class ControlProcess:
         if self.killed.is_set() or (self._task is not None and self._task.done()):
             return
         self.killed.set()
-        self.connection.end()
+        for connection in self.connections:
+            connection.end()
         self._on_kill()
         if self._journal is not None:
             self._journal = _copy_of_journal(self._journal)

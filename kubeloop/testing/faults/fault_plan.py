@@ -19,7 +19,8 @@ class PlannedFault(msgspec.Struct, frozen=True, omit_defaults=True):
 
     write: number of the control plane's write at which the fault happens, from 1; else it happens at `at`.
     seconds: its duration, or the length of a delay. resource: plural name; "" for all. share: of requests or events; of
-    "slow" the longest latency in seconds, of "clock" the jump in seconds.
+    "slow" the longest latency in seconds, of "clock" the jump in seconds. cluster: name of the only cluster whose
+    connections it affects, "" for that of the controllers; None for all.
     """
 
     kind: str
@@ -28,14 +29,20 @@ class PlannedFault(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     resource: str = ""
     share: float = 0.0
+    cluster: str | None = None
 
     def __str__(self) -> str:
         texts = [f"at write {self.write}" if self.write else f"at {self.at:g} s"]
         texts += [f"for {self.seconds:g} s"] if self.seconds else []
         texts += [self.resource] if self.resource else []
+        texts += [cluster_title(self.cluster)] if self.cluster is not None else []
         if self.share:
             texts.append(f"{self.share:g} s" if self.kind in ("slow", "clock") else f"{self.share:.0%}")
         return f"{self.kind} ({', '.join(texts)})"
+
+
+def cluster_title(name: str) -> str:
+    return f"cluster {name}" if name else "cluster of the controllers"
 
 
 class FaultPlan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -221,6 +228,18 @@ def draw_plan(fault_class: str, seed: str, profile: RunProfile) -> FaultPlan:
     faults = tuple(FAULT_CLASSES[fault_class](rng, profile))
     journal = fault_class == "tracing" or rng.random() < 0.5
     return FaultPlan(faults, journal, compares_versions=rng.random() < 0.7)
+
+
+def spread_over_clusters(plan: FaultPlan, seed: str, clusters: Sequence[str]) -> FaultPlan:
+    """Return the plan with some of its faults in one cluster only: that of the controllers, or another one."""
+    rng = random.Random(f"clusters/{seed}")
+    faults = (
+        fault
+        if fault.kind.startswith("crash") or fault.kind in ("clock", "freeze-leader")
+        else msgspec.structs.replace(fault, cluster=rng.choice((None, "", *clusters)))
+        for fault in plan.faults
+    )
+    return msgspec.structs.replace(plan, faults=tuple(faults))
 
 
 def crash_plans(profile: RunProfile) -> list[FaultPlan]:

@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE
 from kubeloop.testing.faults.cluster import RecordedCluster
-from kubeloop.testing.faults.fault_plan import FaultPlan, PlannedFault
+from kubeloop.testing.faults.fault_plan import FaultPlan, PlannedFault, cluster_title
 from kubeloop.testing.faults.requests import (
     RequestTarget,
     SentRequest,
@@ -43,17 +43,21 @@ def resource_in(path: str) -> str:
 
 
 class FaultyNetwork:
-    """All connections, and the faults that are active.
+    """All connections to one cluster, and the faults that are active.
 
+    own: the network of the controllers' own cluster, if this is another one; their writes are numbered together.
     writes: "POST pods" of each numbered write, in order. titles: the same in words, "create of Pod web"; kinds: by
-    plural name, for these. creates: number of created objects by resource. reached: the faults that had an effect.
-    on_request: called with each numbered write before the server handles it. on_send: called with the identity of the
-    process, when it sends a numbered write.
+    plural name, for these. creates: number of created objects by resource. created: UIDs of these in this cluster.
+    reached: the faults that had an effect. on_request: called with each numbered write before the server handles it.
+    on_send: called with the identity of the process, when it sends a numbered write.
     """
 
-    def __init__(self, cluster: RecordedCluster, plan: FaultPlan, rng: random.Random) -> None:
+    def __init__(
+        self, cluster: RecordedCluster, plan: FaultPlan, rng: random.Random, own: FaultyNetwork | None = None
+    ) -> None:
         self.cluster = cluster
-        self.plan = plan
+        faults = tuple(fault for fault in plan.faults if fault.cluster in (None, cluster.name))
+        self.plan = msgspec.structs.replace(plan, faults=faults)
         self.writes: list[str] = []
         self.titles: list[str] = []
         self.kinds = {resource.plural: resource.kind for resource in BY_GROUP_RESOURCE.values()}
@@ -61,6 +65,7 @@ class FaultyNetwork:
         self.on_request: Callable[[SentRequest], None] = lambda request: None
         self.on_send: Callable[[str, SentRequest], None] = lambda identity, request: None
         self.creates: Counter[str] = Counter()
+        self.created: set[str] = set()
         self.compacted_version = 0
         self._rng = rng
         self._inner = MemoryTransport(cluster.server.handle)
@@ -68,10 +73,15 @@ class FaultyNetwork:
         self._crashes = {fault.write: fault for fault in reversed(plan.faults) if fault.write}
         self._tasks: set[asyncio.Task[None]] = set()
         self.connections: list[FaultyConnection] = []
+        if own is not None:
+            self.writes, self.titles, self.kinds, self.creates = own.writes, own.titles, own.kinds, own.creates
+            self.reached, self._crashes = own.reached, own._crashes
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def begin(self, fault: PlannedFault) -> None:
+        if fault not in self.plan.faults:
+            return
         self._active.append(fault)
         self.reached.add(fault)
         if fault.kind in ("blind", "disconnect", "restart-server", "switch-server"):
@@ -82,6 +92,8 @@ class FaultyNetwork:
                     watch.is_silent = True
 
     def end(self, fault: PlannedFault) -> None:
+        if fault not in self.plan.faults:
+            return
         if fault in self._active:
             self._active.remove(fault)
         if fault.kind in ("blind", "restart-server", "compact"):
@@ -125,7 +137,8 @@ class FaultyNetwork:
         if not is_numbered(request):
             return 0
         self.writes.append(f"{request.method} {resource_in(request.path)}")
-        self.titles.append(title_of(request, self.kinds))
+        where = f" in {cluster_title(self.cluster.name)}" if self.cluster.name else ""
+        self.titles.append(title_of(request, self.kinds) + where)
         return len(self.writes)
 
     async def latency(self, most_seconds: float = _LATENCY_SECONDS) -> None:
@@ -150,7 +163,9 @@ class FaultyNetwork:
         if is_numbered(request):
             if response.status == 201:
                 self.creates[resource_in(request.path)] += 1
-            self.cluster.tell(f"  {request.method} {request.path} {response.status} {_outcome(response)}")
+                self.created.add(json_of(response.body).get("metadata", {}).get("uid", ""))
+            path = f"{self.cluster.name}:{request.path}" if self.cluster.name else request.path
+            self.cluster.tell(f"  {request.method} {path} {response.status} {_outcome(response)}")
         return response
 
     def deliver_later(self, request: SentRequest, seconds: float) -> None:
@@ -192,7 +207,7 @@ class FaultyNetwork:
 
 
 class FaultyConnection:
-    """Connection of one process to the API server; implements Transport. crash: called when the process must end."""
+    """Connection of one process to an API server; implements Transport. crash: called when the process must end."""
 
     def __init__(self, network: FaultyNetwork, crash: Callable[[], None]) -> None:
         self.identity = f"process-{len(network.connections) + 1}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from kubeloop.kube.objects.resources import LEASES
@@ -24,16 +24,26 @@ _ELECTION = ElectionSettings()
 class FaultRun:
     """One run of control planes with a plan of faults; subclasses add users and checks.
 
-    processes: all that have started, in order.
+    processes: all that have started, in order. networks: to the cluster of the control planes, and to other clusters.
     """
 
-    def __init__(self, cluster: RecordedCluster, plan: FaultPlan, settings: Settings, rng: random.Random) -> None:
+    def __init__(
+        self,
+        cluster: RecordedCluster,
+        plan: FaultPlan,
+        settings: Settings,
+        rng: random.Random,
+        other_clusters: Iterable[RecordedCluster] = (),
+    ) -> None:
         self.cluster = cluster
         self.plan = plan
         self.settings = settings
         self.rng = rng
         self.network = FaultyNetwork(cluster, plan, random.Random(rng.random()))
-        self.network.on_send = self._check_leader
+        others = [FaultyNetwork(other, plan, random.Random(rng.random()), self.network) for other in other_clusters]
+        self.networks = (self.network, *others)
+        for network in self.networks:
+            network.on_send = self._check_leader
         self.clock = ProcessClock(cluster.clock)
         self.processes: list[ControlProcess] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -68,7 +78,15 @@ class FaultRun:
             await asyncio.gather(*keepers, *self._tasks, return_exceptions=True)
 
     def new_process(self, rng: random.Random, journal: Path | None, elects: bool) -> ControlProcess:
-        return ControlProcess(self.network, self.settings, clock=self.clock, rng=rng, journal=journal, elects=elects)
+        return ControlProcess(
+            self.network,
+            self.settings,
+            clock=self.clock,
+            rng=rng,
+            journal=journal,
+            elects=elects,
+            networks={network.cluster.name: network for network in self.networks[1:]},
+        )
 
     async def _keep_running(self, journal: Path | None, elects: bool) -> None:
         """Run a process, and the next one after its end."""
@@ -96,7 +114,8 @@ class FaultRun:
 
     def begin(self, fault: PlannedFault) -> None:
         self.cluster.tell(f"fault: {fault}")
-        self.network.begin(fault)
+        for network in self.networks:
+            network.begin(fault)
         match fault.kind:
             case "crash-at":
                 self.processes[-1].kill()
@@ -107,16 +126,19 @@ class FaultRun:
             case "freeze-leader":
                 for candidate in self.processes:
                     if candidate.is_leading:
-                        candidate.connection.freeze()
+                        for connection in candidate.connections:
+                            connection.freeze()
             case "replace-object" | "delete-object" | "touch-object":
                 self.disturb(fault)
 
     def end(self, fault: PlannedFault) -> None:
         self.cluster.tell(f"end of {fault}")
-        self.network.end(fault)
+        for network in self.networks:
+            network.end(fault)
         if fault.kind == "freeze-leader":
             for process in self.processes:
-                process.connection.release()
+                for connection in process.connections:
+                    connection.release()
 
     def disturb(self, fault: PlannedFault) -> None:
         """Let a user delete, replace or change an object that a controller created."""
@@ -125,7 +147,9 @@ class FaultRun:
     async def heal(self) -> None:
         """Wait until the timed faults are over, end all others, and wait until late requests have arrived."""
         await asyncio.sleep(max(0.0, self.plan.end - asyncio.get_running_loop().time()))
-        self.network.heal()
+        for network in self.networks:
+            network.heal()
         self.clock.offset_seconds = 0.0
-        await self.network.drain()
+        for network in self.networks:
+            await network.drain()
         self.cluster.tell("all faults are over")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeloop.testing.faults.fault_plan import PlannedFault
+from kubeloop.testing.faults.fault_plan import PlannedFault, cluster_title
 
 _SENTENCES = {
     "crash-at": "after a crash {at:g} s after the start",
@@ -56,6 +56,7 @@ def describe_fault(fault: PlannedFault, titles: Sequence[str]) -> str:
         title = titles[fault.write - 1] if fault.write <= len(titles) else "last write"
         return f"after a crash during the {title}, which reached the API server {fault.seconds:g} s later"
     of = f" of {fault.resource}" if fault.resource else ""
+    where = f" ({cluster_title(fault.cluster)})" if fault.cluster is not None else ""
     if fault.write and fault.kind in _AT_WRITE:
         return _AT_WRITE[fault.kind].format(of=of, title=titles[fault.write - 1])
-    return _SENTENCES[fault.kind].format(of=of, at=fault.at, seconds=fault.seconds, share=fault.share)
+    return _SENTENCES[fault.kind].format(of=of, at=fault.at, seconds=fault.seconds, share=fault.share) + where

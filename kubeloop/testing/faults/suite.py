@@ -10,8 +10,8 @@ import os
 import random
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -37,9 +37,11 @@ from kubeloop.testing.faults.fault_plan import (
     FaultPlan,
     PlannedFault,
     RunProfile,
+    cluster_title,
     crash_plans,
     creates_are_exact,
     draw_plan,
+    spread_over_clusters,
 )
 from kubeloop.testing.faults.run import FaultRun
 from kubeloop.testing.faults.sentences import describe_fault
@@ -64,7 +66,7 @@ Controllers = Sequence[str | ControllerFactory]
 class FaultCluster(Operations):
     """The cluster of a run as users and the author's checks see it: operations of a `memory_cluster`, no faults."""
 
-    def __init__(self, recorded: RecordedCluster) -> None:
+    def __init__(self, recorded: RecordedCluster, others: Mapping[str, RecordedCluster] | None = None) -> None:
         client = ApiClient(
             MemoryTransport(recorded.server.handle),
             clock=recorded.clock,
@@ -73,6 +75,13 @@ class FaultCluster(Operations):
         )
         super().__init__(client, _no_page, "default")
         self._store = recorded.store
+        self._others = {name: FaultCluster(other) for name, other in (others or {}).items()}
+
+    def cluster(self, name: str) -> FaultCluster:
+        """Return another cluster, by its name in `check`. Raises LookupError."""
+        if name not in self._others:
+            raise LookupError(f"there is no cluster {name!r}: pass clusters=[{name!r}] to faults.check")
+        return self._others[name]
 
     def stored(self, resource: Resource[Any], namespace: str = "") -> list[dict[str, Any]]:
         """Return the stored objects of a resource, as JSON. They must not be changed."""
@@ -83,6 +92,7 @@ async def _no_page(path: str, query: Mapping[str, str]) -> Any:
     raise LookupError(f"a cluster under faults has no page {path}")
 
 
+_States = Mapping[str, StoredState]  # of each cluster, by its name
 Action = Callable[[FaultCluster], Awaitable[object]]
 Check = Callable[[FaultCluster], Iterable[str] | str | None]
 """Returns what is wrong: a text, several, or nothing."""
@@ -96,17 +106,23 @@ class UserStep:
     act: Action
 
 
-def apply(*manifests: Any) -> UserStep:
-    """Return the step that applies manifests, as Operations.apply takes them."""
+def apply(*manifests: Any, cluster: str = "") -> UserStep:
+    """Return the step that applies manifests, as Operations.apply takes them. cluster: another one, by its name."""
     names = [
         f"{manifest['kind']} {manifest['metadata']['name']}" for manifest in manifests if isinstance(manifest, Mapping)
     ]
-    return UserStep(f"apply {', '.join(names) or 'manifests'}", lambda cluster: cluster.apply(*manifests))
+    return _step(f"apply {', '.join(names) or 'manifests'}", lambda cluster: cluster.apply(*manifests), cluster)
 
 
-def delete(target: str) -> UserStep:
-    """Return the step that deletes an object, "site/blog"."""
-    return UserStep(f"delete {target}", lambda cluster: cluster.delete(target))
+def delete(target: str, *, cluster: str = "") -> UserStep:
+    """Return the step that deletes an object, "site/blog". cluster: another one, by its name."""
+    return _step(f"delete {target}", lambda cluster: cluster.delete(target), cluster)
+
+
+def _step(title: str, act: Action, name: str) -> UserStep:
+    if not name:
+        return UserStep(title, act)
+    return UserStep(f"{title} in {cluster_title(name)}", lambda cluster: act(cluster.cluster(name)))
 
 
 class RunId(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,7 +135,8 @@ class RunId(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass
 class RunReport:
-    """Result of a run. titles: the controllers' writes in words. violations: what is wrong, as sentences."""
+    """Result of a run. titles: the controllers' writes in words. violations: what is wrong, as sentences. states: the
+    end of each cluster, by its name."""
 
     violations: list[str]
     story: list[str]
@@ -128,7 +145,7 @@ class RunReport:
     seconds: float
     resources: list[str]
     creates: Mapping[str, int]
-    state: StoredState
+    states: Mapping[str, StoredState]
 
 
 @dataclass(frozen=True)
@@ -154,6 +171,7 @@ def check(
     seed: int | None = None,
     classes: Sequence[str] = _CLASSES,
     nodes: int = 0,
+    clusters: Sequence[str] = (),
 ) -> CheckSummary:
     """Run the controllers under faults; raise FaultsFound for the first run that fails.
 
@@ -164,9 +182,10 @@ def check(
     controllers: classes, and names of built-in ones; or a function that returns them, which is called for each run, for
     controllers with a state outside of the cluster. scenario: what users do; in runs with faults some steps do not wait
     for the one before. seed: the first one, by default a fresh one. classes: of faults, see docs/reliability.md. nodes:
-    number of simulated nodes. The environment variable in the report of a failure repeats it.
+    number of simulated nodes. clusters: names of other clusters that the controllers watch or write to; faults affect
+    the connections to all of them, or to one. The environment variable in the report of a failure repeats it.
     """
-    suite = _Suite(controllers, [_as_step(step) for step in scenario], invariants, final, nodes)
+    suite = _Suite(controllers, [_as_step(step) for step in scenario], invariants, final, nodes, clusters)
     if replay := os.environ.get(REPLAY_VARIABLE):
         run_id = msgspec.json.decode(replay, type=RunId)
         report = suite.run(run_id)
@@ -200,12 +219,14 @@ class _Suite:
         invariants: Sequence[Check],
         final: Sequence[Check],
         nodes: int,
+        clusters: Sequence[str],
     ) -> None:
         self._controllers = controllers
         self._steps = steps
         self._invariants = invariants
         self._final = final
         self._nodes = nodes
+        self._clusters = clusters
         self._expected: dict[tuple[int, ...], RunReport] = {}
 
     def run_ids(self, seed: int, runs: int, classes: Sequence[str]) -> Iterator[RunId]:
@@ -219,12 +240,14 @@ class _Suite:
             name = classes[number % len(classes)]
             text = str(seed + number // len(classes))
             drawn = draw_plan(name, text, profile)
+            if self._clusters:
+                drawn = spread_over_clusters(drawn, text, self._clusters)
             yield RunId(text, msgspec.structs.replace(drawn, journal=False, compares_versions=True))
 
     def run(self, run_id: RunId) -> RunReport:
         """Run once. The end is compared with that of the same steps without faults."""
         steps = run_id.steps if run_id.steps is not None else tuple(range(len(self._steps)))
-        return self._simulate(run_id.seed, run_id.plan, steps, self._without_faults(steps).state)
+        return self._simulate(run_id.seed, run_id.plan, steps, self._without_faults(steps).states)
 
     def shrink(self, run_id: RunId) -> RunId:
         """Return the run with the fewest faults and steps that still fails."""
@@ -277,10 +300,11 @@ class _Suite:
             self._expected[steps] = report
         return self._expected[steps]
 
-    def _simulate(self, seed: str, plan: FaultPlan, steps: Sequence[int], expected: StoredState | None) -> RunReport:
+    def _simulate(self, seed: str, plan: FaultPlan, steps: Sequence[int], expected: _States | None) -> RunReport:
         async def run() -> RunReport:
             controllers = self._controllers() if callable(self._controllers) else self._controllers
-            simulation = _Simulation(controllers, self._invariants, self._final, plan, seed, self._nodes)
+            checks = self._invariants, self._final
+            simulation = _Simulation(controllers, *checks, plan, seed, self._nodes, self._clusters)
             return await simulation.run([self._steps[number] for number in steps], expected)
 
         return virtual_time.run(run())
@@ -307,6 +331,7 @@ class _Simulation(FaultRun):
         plan: FaultPlan,
         seed: str,
         nodes: int,
+        clusters: Sequence[str],
     ) -> None:
         rng = random.Random(f"check/{seed}")
         selection = select_controllers(controllers, "controllers")
@@ -315,8 +340,10 @@ class _Simulation(FaultRun):
             custom_controllers=selection.custom,
             scheduler=default_configuration(DEFAULT_FEATURE_GATES),
         )
-        self._recorded = RecordedCluster(rng, ServingSettings())
-        super().__init__(self._recorded, plan, settings, rng)
+        own = RecordedCluster(rng, ServingSettings())
+        others = {name: RecordedCluster(rng, ServingSettings(), name=name, own=own) for name in clusters}
+        self._clusters = (own, *others.values())
+        super().__init__(own, plan, settings, rng, others.values())
         self._nodes = NodeSettings(
             count=nodes,
             start_delay_seconds=1.0,
@@ -327,28 +354,34 @@ class _Simulation(FaultRun):
         )
         self._invariants = invariants
         self._final = final
-        self._user = FaultCluster(self._recorded)
+        self._user = FaultCluster(own, others)
         self._seed = seed
-        self._watched: dict[str, Resource[Any]] = {
-            watch.resource.group_resource: watch.resource
+        by_cluster = {
+            (getattr(watch, "cluster", ""), watch.resource.group_resource): watch.resource
             for factory in selection.custom
             for watch in controller_class(factory).watches
         }
         classes = [controller_class(factory) for factory in selection.custom]
         resources = [resource for declared in classes if (resource := reconciled_resource(declared)) is not None]
         self._reconciled = {resource.group_resource for resource in resources}
-        self.network.kinds.update({resource.plural: resource.kind for resource in self._watched.values()})
+        self.network.kinds.update({resource.plural: resource.kind for resource in by_cluster.values()})
+        self._watched = {
+            recorded: [resource for (name, _), resource in by_cluster.items() if name == recorded.name]
+            for recorded in self._clusters
+        }
 
-    async def run(self, steps: Sequence[UserStep], expected: StoredState | None) -> RunReport:
+    async def run(self, steps: Sequence[UserStep], expected: _States | None) -> RunReport:
         """Do the steps, and wait until all faults are over and the expected end is reached."""
-        cluster, loop = self._recorded, asyncio.get_running_loop()
-        resources = {**BY_GROUP_RESOURCE, **self._watched}
-        cluster.record_revisions(*resources.values())
-        since = cluster.store.revision
+        cluster, loop = self.cluster, asyncio.get_running_loop()
+        for recorded, resources in self._watched.items():
+            by_name = {resource.group_resource: resource for resource in resources}
+            recorded.record_revisions(*{**BY_GROUP_RESOURCE, **by_name}.values())
+        since = [recorded.store.revision for recorded in self._clusters]
         with cluster.recorded_exceptions():
             async with self._running():
-                for resource in self._watched.values():
-                    cluster.store.subscribe(resource, self._check_invariants)
+                for recorded, resources in self._watched.items():
+                    for resource in resources:
+                        recorded.store.subscribe(resource, self._check_invariants)
                 for step in steps:
                     await self._pause()
                     cluster.tell(f"user: {step.title}")
@@ -357,8 +390,8 @@ class _Simulation(FaultRun):
                 await self._quiet()
                 await self.heal()
                 await self._check_end(since, expected)
-                state = self._state(since)
-                informers = self.processes[-1].plane.informers.informers
+                states = self._states(since)
+                informers = self.processes[-1].plane.all_informers
         network = self.network
         watched = [informer.resource.plural for informer in informers]
         return RunReport(
@@ -369,17 +402,19 @@ class _Simulation(FaultRun):
             seconds,
             watched,
             dict(network.creates),
-            state,
+            states,
         )
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        cluster = self._recorded
-        rng = random.Random(self.rng.random())
-        async with (
-            running_cluster(cluster.server, self._nodes, [], token=None, clock=cluster.clock, rng=rng),
-            self.running_processes(),
-        ):
+        async with AsyncExitStack() as stack:
+            for recorded in self._clusters:
+                nodes = replace(self._nodes, count=0) if recorded.name else self._nodes
+                rng, clock = random.Random(self.rng.random()), recorded.clock
+                await stack.enter_async_context(
+                    running_cluster(recorded.server, nodes, [], token=None, clock=clock, rng=rng)
+                )
+            await stack.enter_async_context(self.running_processes())
             yield
 
     async def _pause(self) -> None:
@@ -394,11 +429,11 @@ class _Simulation(FaultRun):
         for _ in range(_STEP_WINDOWS):
             before = len(self.network.writes)
             await asyncio.sleep(_STEP_QUIET_SECONDS)
-            informers = self.processes[-1].plane.informers.informers
+            informers = self.processes[-1].plane.all_informers
             if len(self.network.writes) == before and all(informer.has_synced for informer in informers):
                 return
 
-    async def _check_end(self, since: int, expected: StoredState | None) -> None:
+    async def _check_end(self, since: Sequence[int], expected: _States | None) -> None:
         """Wait until nothing is written any more and the end is as it should be, or record what is wrong."""
         written: list[str] = []
         problems: list[str] = []
@@ -408,7 +443,7 @@ class _Simulation(FaultRun):
             written = self.network.titles[before:]
             problems = [*_problems(self._final, self._user)]
             if expected is not None:
-                problems += self._state(since).differences(expected)
+                problems += _differences(self._states(since), expected)
             if not written and not problems:
                 return
         for problem in problems:
@@ -416,32 +451,45 @@ class _Simulation(FaultRun):
         if written:
             self.cluster.violate(f"the controllers go on writing: {', '.join(dict.fromkeys(written))}")
 
-    def _state(self, since: int) -> StoredState:
-        return StoredState(self._recorded.store, since, self._reconciled)
+    def _states(self, since: Sequence[int]) -> _States:
+        return {
+            recorded.name: StoredState(recorded.store, revision, () if recorded.name else self._reconciled)
+            for recorded, revision in zip(self._clusters, since, strict=True)
+        }
 
     def _check_invariants(self, change: Change) -> None:
         for problem in _problems(self._invariants, self._user):
             self.cluster.violate(problem)
 
     def disturb(self, fault: PlannedFault) -> None:
-        """Let a user delete or annotate an object that a controller owns."""
+        """Let a user delete or annotate an object that a controller owns, or has created in another cluster."""
         candidates = [
-            (resource, obj)
-            for resource in self._watched.values()
-            for obj in self._recorded.store.list(resource)
+            (network.cluster, resource, obj)
+            for network in self.networks
+            if fault.cluster in (None, network.cluster.name)
+            for resource in self._watched[network.cluster]
+            for obj in network.cluster.store.list(resource)
             if any(reference.get("controller") for reference in obj["metadata"].get("ownerReferences", ()))
+            or (network.cluster.name and obj["metadata"]["uid"] in network.created)
         ]
         if not candidates:
             return
-        resource, obj = random.Random(f"{self._seed}/{fault}").choice(candidates)
-        self.cluster.tell(f"user: {fault.kind} {resource.plural} {obj['metadata']['name']}")
+        recorded, resource, obj = random.Random(f"{self._seed}/{fault}").choice(candidates)
+        where = f" in {cluster_title(recorded.name)}" if recorded.name else ""
+        self.cluster.tell(f"user: {fault.kind} {resource.plural} {obj['metadata']['name']}{where}")
         path = resource.path(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         body: dict[str, Any] = {"metadata": {"annotations": {"touched": str(fault.at)}}}
         method = "PATCH" if fault.kind == "touch-object" else "DELETE"
         if method == "DELETE":
             body = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
         headers = {"content-type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
-        self._recorded.perform(ApiRequest.of(method, path, headers, msgspec.json.encode(body)))
+        recorded.perform(ApiRequest.of(method, path, headers, msgspec.json.encode(body)))
+
+
+def _differences(states: _States, expected: _States) -> Iterator[str]:
+    for name, state in states.items():
+        where = f"in {cluster_title(name)}, " if name else ""
+        yield from (f"{where}{difference}" for difference in state.differences(expected[name]))
 
 
 def _problems(checks: Iterable[Check], cluster: FaultCluster) -> list[str]:

@@ -422,6 +422,7 @@ async def test_objects_of_another_cluster_are_watched(fake_apiserver, start, wes
     await start(fake_apiserver.context.clusters)
     controller = await started(fake_apiserver, start, Mirrors)
     await asyncio.sleep(20)
+    assert await controller.connect(context="west") is controller.cluster("west").client
     [name] = [name for name in west.names(CONFIG_MAPS) if name.startswith("c-")]  # a second create reads the first one
     assert not [name for name in fake_apiserver.names(CONFIG_MAPS) if name.startswith("c-")]
     controller.taken()

@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.api import Controller, For, Request, Watches, to_self
 from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.transport import HttpRequest
 from kubeloop.kube.objects.api_types import Condition
 from kubeloop.kube.objects.object_fields import condition_of
-from kubeloop.kube.objects.resources import LEASES, NODES
+from kubeloop.kube.objects.resources import CONFIG_MAPS, LEASES, NODES
 from kubeloop.testing import virtual_time
 from kubeloop.testing.assembly import run_api_server
 from kubeloop.testing.cluster_options import cluster_options
+from kubeloop.testing.faults.cluster import first_error
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.report import report_lines
@@ -41,6 +43,51 @@ def test_caches_show_the_deployment_its_pods_and_the_nodes():
             assert cluster.seen_pods("other") == []
 
     virtual_time.run(scenario())
+
+
+class Copies(Controller):
+    """Copies labelled ConfigMaps to the cluster "west", and the states of the copies back."""
+
+    name = "copies"
+    watches = (
+        For(CONFIG_MAPS, label_selector="copied"),
+        Watches(CONFIG_MAPS, to_self, cluster="west", label_selector="copy"),
+    )
+
+    async def reconcile(self, request: Request) -> None:
+        west, source = self.cluster("west"), self.cache.get(CONFIG_MAPS, request)
+        metadata = {"name": request.name, "namespace": request.namespace}
+        manifest: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        if source is not None:
+            await west.client.apply({**manifest, "metadata": {**metadata, "labels": {"copy": ""}}})
+        if (copy := west.cache.get(CONFIG_MAPS, request)) is not None:
+            await self.client.apply({**manifest, "data": copy.get("data", {})})
+
+
+def test_controller_watches_and_writes_another_memory_cluster():
+    async def scenario() -> None:
+        clock = VirtualClock()
+        async with (
+            memory_cluster(clock=clock, nodes=0) as west,
+            memory_cluster(clock=clock, nodes=0, controllers=[Copies], clusters={"west": west}) as cluster,
+        ):
+            source = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"copied": ""}}}
+            await cluster.apply(source)
+            await west.wait_for("configmap/a", "create")
+            await west.apply({**source, "metadata": {"name": "a"}, "data": {"state": "seen"}})
+            await cluster.wait_for("configmap/a", lambda copied: copied.get("data") == {"state": "seen"})
+
+    virtual_time.run(scenario())
+
+
+def test_controllers_of_a_test_use_no_context_of_the_user():
+    async def scenario() -> None:
+        async with memory_cluster(clock=VirtualClock(), nodes=0, controllers=[Copies]):
+            await asyncio.sleep(10)
+
+    with pytest.raises(ExceptionGroup) as failed:
+        virtual_time.run(scenario())
+    assert str(first_error(failed.value)) == "the test has no cluster 'west'"
 
 
 def test_impersonated_user_has_what_its_roles_grant():

@@ -30,6 +30,14 @@ TITLES = ["create of Secret a", "status write of Site b"]
             "after a crash during the create of Secret a, which reached the API server 3.5 s later",
         ),
         (PlannedFault("blind", seconds=2, resource="sites"), "after watches of sites had missed the events of 2 s"),
+        (
+            PlannedFault("disconnect", seconds=5, cluster="west"),
+            "after 5 s without a connection (cluster west)",
+        ),
+        (
+            PlannedFault("late-events", seconds=2, resource="sites", cluster=""),
+            "while watch events of sites were up to 2 s late (cluster of the controllers)",
+        ),
         (PlannedFault("conflict", share=0.3), "while 30% of the updates were refused with 409"),
         (PlannedFault("clock", share=-61.0), "after the clock had jumped by -61 s"),
     ],

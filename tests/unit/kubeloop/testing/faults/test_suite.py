@@ -9,7 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.controllers.api import Controller, For, Owns, Request, Result, set_controller_reference
+from kubeloop.controllers.api import (
+    Controller,
+    For,
+    NotFound,
+    Owns,
+    Request,
+    Result,
+    ServerUnreachable,
+    Watches,
+    by_label,
+    set_controller_reference,
+    to_self,
+)
 from kubeloop.controllers.api.resources import CONFIG_MAPS, DEPLOYMENTS, SECRETS
 from kubeloop.testing import faults
 from kubeloop.testing.faults.suite import REPLAY_VARIABLE, RunId
@@ -149,3 +161,122 @@ def test_functions_are_steps_and_built_in_controllers_run():
     controllers = [functools.partial(Sites, records=set()), "deployment"]
     summary = faults.check(controllers, [faults.apply(CRD), scale_up], runs=2, classes=["slow"], seed=3)
     assert summary.runs > 10
+
+
+SOURCE: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"copied": ""}}}
+CLUSTERS_SCENARIO = (
+    faults.apply({**SOURCE, "data": {"text": "old"}}),
+    faults.apply({**SOURCE, "data": {"text": "new"}}),
+    faults.apply({**SOURCE, "metadata": {**SOURCE["metadata"], "name": "b"}}),
+    faults.delete("configmap/b"),
+)
+
+
+class Copies(Controller):
+    """Maintains a copy of each labelled ConfigMap in the cluster "west"."""
+
+    name = "copies"
+    watches = (
+        For(CONFIG_MAPS, label_selector="copied"),
+        Watches(CONFIG_MAPS, to_self, cluster="west", label_selector="copy"),
+    )
+
+    async def reconcile(self, request: Request) -> Result:
+        west, source = self.cluster("west"), self.cache.get(CONFIG_MAPS, request)
+        copy: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": request.name}}
+        copy["metadata"] |= {"namespace": request.namespace, "labels": {"copy": ""}}
+        if source is not None:
+            source = await self.finalize(source, "example.com/copy", lambda: west.client.delete(copy))
+        if source is not None:
+            await west.client.apply({**copy, "data": source.get("data", {})})
+        return None
+
+
+class RandomCopies(Copies):
+    """Creates a copy of a random name, which it looks up in a cache that may be behind or incomplete."""
+
+    watches = (
+        For(CONFIG_MAPS, label_selector="copied"),
+        Watches(CONFIG_MAPS, by_label("of"), cluster="west"),
+    )
+
+    async def reconcile(self, request: Request) -> Result:
+        west, source = self.cluster("west"), self.cache.get(CONFIG_MAPS, request)
+        if source is not None and "copied-at" not in source["metadata"].get("annotations", {}):
+            metadata = {"generateName": "copy-", "namespace": request.namespace, "labels": {"of": request.name}}
+            await west.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+            source_copy = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": request.name}}
+            source_copy["metadata"] |= {"namespace": request.namespace, "annotations": {"copied-at": "west"}}
+            await self.client.apply(source_copy)
+        return None
+
+
+class GivesUp(Copies):
+    """Does not retry when the other cluster is not reachable."""
+
+    async def reconcile(self, request: Request) -> Result:
+        try:
+            return await super().reconcile(request)
+        except ServerUnreachable:
+            return None
+
+
+class WritesOnly(Controller):
+    """Writes to a cluster that it does not watch."""
+
+    name = "writes-only"
+    watches = (For(CONFIG_MAPS, label_selector="copied"),)
+
+    async def reconcile(self, request: Request) -> Result:
+        west = await self.connect(context="west")
+        try:
+            await west.get(CONFIG_MAPS, request)
+        except NotFound:
+            metadata = {"name": request.name, "namespace": request.namespace}
+            await west.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        return None
+
+
+def test_controller_over_two_clusters_passes():
+    summary = faults.check([Copies], CLUSTERS_SCENARIO, runs=26, seed=1, clusters=["west"])
+    assert summary.runs > 40
+    summary = faults.check([WritesOnly], CLUSTERS_SCENARIO[:1], runs=13, seed=1, clusters=["west"])
+    assert summary.writes > 10
+
+
+def test_second_object_in_another_cluster_is_described():
+    text = failure_of(lambda: faults.check([RandomCopies], CLUSTERS_SCENARIO[:1], runs=0, seed=1, clusters=["west"]))
+    assert text.splitlines()[0] == (
+        "after a crash between the create of ConfigMap copy- in cluster west and the apply of ConfigMap a, "
+        "in cluster west, a second ConfigMap default/copy-* was created and never deleted"
+    )
+    assert "POST west:/api/v1/namespaces/default/configmaps 201" in text
+
+
+def test_faults_affect_the_connections_to_one_cluster():
+    checked = functools.partial(faults.check, classes=["disconnected"], seed=1, clusters=["west"])
+    text = failure_of(lambda: checked([GivesUp], CLUSTERS_SCENARIO[:2]))
+    assert "(cluster west), in cluster west, ConfigMap default/a" in text.splitlines()[0]
+
+
+def test_checks_and_steps_read_and_write_other_clusters():
+    def no_copy(cluster: faults.FaultCluster) -> list[str]:
+        return [
+            f"a copy of {copy['metadata']['name']}"
+            for copy in cluster.cluster("west").stored(CONFIG_MAPS, "default")
+            if copy["metadata"]["name"] == "a"
+        ]
+
+    text = failure_of(lambda: faults.check([Copies], CLUSTERS_SCENARIO[:1], [no_copy], runs=0, clusters=["west"]))
+    assert "a copy of a" in text
+
+    async def read_unknown_cluster(cluster: faults.FaultCluster) -> None:
+        with pytest.raises(LookupError, match="there is no cluster 'east'"):
+            cluster.cluster("east")
+
+    faults.check([Copies], [read_unknown_cluster, faults.apply(SOURCE, cluster="west")], runs=0, clusters=["west"])
+
+
+def test_watch_of_a_cluster_that_is_not_declared_fails():
+    text = failure_of(lambda: faults.check([Copies], CLUSTERS_SCENARIO[:1], runs=0))
+    assert "the test has no cluster 'west'" in text
