@@ -52,7 +52,8 @@ async def pending_pod(page: Page) -> None:
     await page.keyboard.press("/")
     await page.keyboard.insert_text("impossible")
     await page.keyboard.press("Enter")
-    await wait_for(page, "document.querySelectorAll('.span').length > 5")
+    await page.click(".why summary")
+    await wait_for(page, "document.querySelectorAll('.span').length > 5 && !!document.querySelector('.why table')")
 
 
 async def rollout(page: Page) -> None:
@@ -69,7 +70,8 @@ async def pod(page: Page) -> None:
     await page.keyboard.insert_text("owner:checkout attempts:1")
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Enter")
-    await wait_for(page, "document.querySelectorAll('.span').length > 8")
+    await page.click(".events summary")
+    await wait_for(page, "document.querySelectorAll('.span').length > 8 && !!document.querySelector('.events table')")
 
 
 SCREENSHOTS: dict[str, tuple[dict[str, int | bool], Steps]] = {

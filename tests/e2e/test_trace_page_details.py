@@ -131,6 +131,36 @@ async def test_pod_shows_conditions_and_the_log_of_a_container(browser):
         assert "waiting: Crash" in text
 
 
+BOXES = "['.waterfall', '.sections'].map(name => document.querySelector(name).getBoundingClientRect())"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700)])
+async def test_sections_are_beside_the_waterfall(browser, width, height):
+    log = "".join(f"line {number}\n" for number in range(100))
+    pods = some_pods()
+    async with traced_page(
+        browser, pods, "#pod=shop/web-5f-3&show=events,conditions,log", width=width, height=height
+    ) as page:
+        pods.objects = OBJECTS | {"logs": {"log": log}}
+        await page.reload()
+        await wait_for(page, "document.querySelector('.log pre')?.textContent.includes('line 99')")
+        trace, sections = await page.evaluate(BOXES)
+        assert trace["right"] <= sections["left"]
+        assert abs(trace["top"] - sections["top"]) < 10
+        await page.evaluate("document.getElementById('detail').scrollTop = 1e6")
+        trace, sections = await page.evaluate(BOXES)
+        header = await page.evaluate("document.querySelector('.detail header').getBoundingClientRect().bottom")
+        assert sections["top"] < header - 50
+        assert header <= trace["top"] < header + 10  # it is shorter, and remains visible
+
+
+async def test_sections_are_below_the_waterfall_on_a_phone(browser):
+    async with traced_page(browser, some_pods(), "#pod=shop/web-5f-3&show=events", width=390) as page:
+        await wait_for(page, "document.querySelector('.events[open] td')?.textContent === 'BackOff'")
+        trace, sections = await page.evaluate(BOXES)
+        assert trace["bottom"] <= sections["top"]
+
+
 async def test_rollout_shows_what_it_waits_for(browser):
     pods = some_pods()
     async with traced_page(browser, pods, "#rollout=shop/deployment/web") as page:
@@ -240,7 +270,11 @@ FRAGMENTS = {
 
 
 @pytest.mark.parametrize("view", FRAGMENTS)
-@pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)], ids=["desktop", "phone in the dark"])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [(1440, False), (900, True), (390, True)],
+    ids=["desktop", "tablet in the dark", "phone in the dark"],
+)
 async def test_accessibility_checker_finds_nothing(browser, view, width, dark):
     async with traced_page(browser, some_pods(), FRAGMENTS[view], width=width, dark=dark) as page:
         await wait_for(page, f"{SHOWN} === '{0 if view == 'empty' else 6}'")

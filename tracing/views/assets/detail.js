@@ -107,18 +107,15 @@ Kubeloop.Detail = class {
   }
 
   /* Explanation, Events, conditions and log of a pod, and the form to compare it. */
-  addSections(line) {
-    if (line.name && this.source.podState) {
-      this.sections = new Kubeloop.Sections(this.source, line, this.shown, this.onchange);
-      this.body.append(this.sections.node);
-    }
+  besideTrace(line) {
+    if (line.name && this.source.podState) this.sections = new Kubeloop.Sections(this.source, line, this.shown, this.onchange);
     const owner = line.rollouts[0];
     const names = () => [...this.pods.byKey.values()].filter((other) => other !== line && other.name && (!owner || other.rollouts.includes(owner))).slice(0, 200).map((other) => this.pods.refOf(other));
-    this.addCompareForm(names);
+    return Kubeloop.element("div", {}, this.sections?.node, this.compareForm(names));
   }
 
-  addCompareForm(names) {
-    this.body.append(new Kubeloop.CompareForm({ names, compare: this.compare, file: (pods, name) => { this.saved = { pods, name }; this.compare(`page ${name}`); } }).node);
+  compareForm(names) {
+    return new Kubeloop.CompareForm({ names, compare: this.compare, file: (pods, name) => { this.saved = { pods, name }; this.compare(`page ${name}`); } }).node;
   }
 
   drawComparison() {
@@ -203,11 +200,10 @@ Kubeloop.Detail = class {
   drawSpans() {
     if (!this.waterfall) {
       this.waterfall = new Kubeloop.Waterfall();
-      this.body.replaceChildren(this.waterfall.node);
       this.links = Kubeloop.element("p", { class: "links" });
       this.origin = Kubeloop.element("p", { class: "note origin", hidden: true });
-      this.body.append(this.origin, this.links);
-      if (this.line) this.addSections(this.line);
+      const trace = Kubeloop.element("div", {}, this.waterfall.node, this.origin, this.links);
+      this.body.replaceChildren(this.line ? Kubeloop.element("div", { class: "columns" }, trace, this.besideTrace(this.line)) : trace);
     }
     this.waterfall.draw(this.trace);
     this.drawOrigin();
@@ -310,12 +306,12 @@ Kubeloop.Detail = class {
         ...before(),
         Kubeloop.element("h3", {}, "Pods over time"), this.picture.node,
         Kubeloop.element("h3", {}, "Time per phase"), this.table,
-        Kubeloop.element("h3", {}, "Slowest"), this.slowest);
-      this.addCompareForm(() => {
-        const names = new Set([...this.pods.byKey.values()].flatMap((line) => (this.what.node ? [line.node] : line.rollouts)).filter(Boolean));
-        names.delete(rollout.key);
-        return [...names].sort().slice(0, 200);
-      });
+        Kubeloop.element("h3", {}, "Slowest"), this.slowest,
+        this.compareForm(() => {
+          const names = new Set([...this.pods.byKey.values()].flatMap((line) => (this.what.node ? [line.node] : line.rollouts)).filter(Boolean));
+          names.delete(rollout.key);
+          return [...names].sort().slice(0, 200);
+        }));
     }
     const version = `${rollout.lines.length}:${this.pods.respondedAt}`;
     if (this.drawnVersion === version && !rollout.lines.some((line) => line.isOpen)) return;

@@ -1,4 +1,4 @@
-/* Sections below a waterfall: why the pod is pending or on its node, its Events, conditions and log. They are read when opened. */
+/* Sections beside a waterfall: why the pod is pending or on its node, its Events, conditions and log. They are read when opened. */
 "use strict";
 
 Kubeloop.SECTIONS = ["why", "events", "conditions", "log"];
