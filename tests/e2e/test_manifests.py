@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ import yaml
 
 from kubeloop import __version__
 from kubeloop.__main__ import run
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects import resources
 from kubeloop.process.control_plane.controller_table import CONTROLLER_TABLE
-from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
+from kubeloop.process.workload_progress import WORKLOAD_PROGRESS
+from kubeloop.scheduler.lister_resources import LISTER_RESOURCES, lister_resources
 from support.comparison.audited_permissions import Permission, granted_permissions
 from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 from support.processes.cli_processes import ROOT
@@ -23,7 +27,7 @@ RENDERED = [name for name in FOLDERS if not name.startswith("components/")]
 JSON = dict[str, Any]
 
 
-def rendered(name: str) -> list[JSON]:
+def rendered(name: str | Path) -> list[JSON]:
     """Return the objects of a kustomization, or skip the test without a kubectl that renders components."""
     command = ["kubectl", "kustomize", str(DEPLOY / name)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -79,6 +83,30 @@ def test_roles_permit_to_watch_what_controllers_and_scheduler_watch():
         assert {(group, plural, "list"), (group, plural, "watch")} <= granted, name
     watched |= {"deviceclasses.resource.k8s.io", "workloads.scheduling.k8s.io"}  # watched only with devices or gangs
     assert watches(granted) <= watched, "a rule permits to watch what nothing watches"
+
+
+@pytest.mark.parametrize("name", ["observe/observe", "scheduler/kubeloop"])
+def test_roles_permit_what_the_trace_page_reads(name):
+    documents = yaml.safe_load_all((DEPLOY / f"{name}.yaml").read_text())
+    granted = granted_permissions(next(it["rules"] for it in documents if it["kind"] == "ClusterRole"))
+    shown = [resources.PODS, resources.NODES, resources.REPLICA_SETS, *WORKLOAD_PROGRESS]
+    listed = [resources.PODS, resources.NODES, resources.EVENTS]  # a pod's events; the pods of a node
+    explained = [*lister_resources(DEFAULT_FEATURE_GATES).values()]
+    explained += [resources.DEVICE_CLASSES, resources.RESOURCE_SLICES, resources.RESOURCE_CLAIMS]
+    needed = {(it.group, it.plural, "get") for it in shown}
+    needed |= {(it.group, it.plural, "list") for it in [*listed, *explained]}
+    assert sorted(needed - granted) == []
+    assert ("", "pods/log", "get") not in granted
+
+
+@pytest.mark.parametrize("name", ["observe", "observe-replicas", "scheduler", "control-plane"])
+def test_component_permits_to_read_logs(name, tmp_path, needs_kubectl):
+    relative = {part: os.path.relpath(DEPLOY / part, tmp_path.resolve()) for part in (name, "components/logs")}
+    overlay = {"resources": [relative[name]], "components": [relative["components/logs"]]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    roles = {it["metadata"]["name"]: it["rules"] for it in rendered(tmp_path) if it["kind"] == "ClusterRole"}
+    permitted = [role for role, rules in roles.items() if ("", "pods/log", "get") in granted_permissions(rules)]
+    assert permitted == ["kubeloop-observe" if name.startswith("observe") else "kubeloop"]
 
 
 def watches(granted: set[Permission]) -> set[str]:

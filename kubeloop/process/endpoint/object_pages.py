@@ -1,7 +1,7 @@
 """State of objects in the cluster, for the web page and `kubeloop top`; read from the API server when requested.
 
 /debug/objects/pod     conditions, containers and Events of ?pod= in ?namespace=
-/debug/objects/logs    the last lines of the log of its container ?container=; only on loopback
+/debug/objects/logs    the last lines of the log of its container ?container=; only over loopback
 /debug/objects/owner   progress and problems of the workload ?owner=deployment/web in ?namespace=
 /debug/objects/nodes   all nodes; with ?node=, this node and the requests of its pods
 

@@ -1,7 +1,7 @@
 """HTTP endpoint of one process: /healthz, /livez, /readyz, /metrics, /configz, and pages that parts of the process add.
 
 Read-only, on loopback by default. Responses are computed on the event loop that they report on: an endpoint that
-responds is itself a sign of health. On loopback, pages reject requests whose Host header is neither localhost nor an
+responds is itself a sign of health. Over loopback, pages reject requests whose Host header is neither localhost nor an
 address: a web site whose name resolves to 127.0.0.1 (DNS rebinding) cannot read them.
 """
 
@@ -48,6 +48,9 @@ _HEADERS = b"".join(
     )
 )
 _TEXT_TYPE = "text/plain; charset=utf-8"
+# Clients of this machine, and those of kubectl port-forward. Not all of 127.0.0.0/8: Istio's proxy forwards requests of
+# other machines from 127.0.0.6.
+_LOOPBACK_CLIENTS = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 class RawResponse(msgspec.Struct, frozen=True):
@@ -75,7 +78,7 @@ class EndpointServer:
         self._ready[name] = check
 
     def add_page(self, path: str, page: Page, *, only_on_loopback: bool = False) -> None:
-        """Add a page. only_on_loopback: other listeners refuse it, whose clients need no permission of the cluster."""
+        """Add a page. only_on_loopback: refused to other machines, whose users need no permission of the cluster."""
         self._pages[path] = page
         if only_on_loopback:
             self._loopback_pages.add(path)
@@ -117,13 +120,14 @@ class EndpointServer:
         if page is None:
             paths = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])
             return Response(404, f"no such page; there are\n{paths}\n".encode(), _TEXT_TYPE)
-        if self._on_loopback and not _is_local_host(request.headers.get("host", "")):
+        over_loopback = self._on_loopback or request.client_address in _LOOPBACK_CLIENTS
+        if over_loopback and not _is_local_host(request.headers.get("host", "")):
             return Response(
                 403, b"this endpoint serves this machine only; use localhost or an IP address\n", _TEXT_TYPE
             )
-        if not self._on_loopback and request.path in self._loopback_pages:
-            problem = "this page is served on loopback only"
-            return Response(403, msgspec.json.encode({"error": problem, "hint": "use kubectl"}))
+        if not over_loopback and request.path in self._loopback_pages:
+            problem = "this page is served over loopback only"
+            return Response(403, msgspec.json.encode({"error": problem, "hint": "use kubectl port-forward"}))
         try:
             result = page({name: values[0] for name, values in request.query.items()})
             if isinstance(result, Awaitable):

@@ -5,10 +5,17 @@ A Permission is (API group, resource with its subresource, verb), as in RBAC rul
 
 from __future__ import annotations
 
+import contextlib
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
+from kubeloop.process.endpoint.object_pages import OBJECTS_PATH
+from kubeloop.process.workload_progress import WORKLOAD_PROGRESS
 
 Permission = tuple[str, str, str]
 
@@ -44,3 +51,20 @@ def audited_permissions(audit_log: Path, user: str) -> tuple[set[Permission], se
         refused = event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
         (forbidden if refused else allowed).add(permission)
     return allowed, forbidden
+
+
+def read_pages(url: str, namespace: str, pod: str, node: str) -> None:
+    """Request all that the trace page shows of a pod, of a workload of each kind, and of nodes.
+
+    Objects that do not exist and missing permissions are ignored: the audit log has the requests.
+    """
+    of_pod = f"namespace={namespace}&pod={pod}"
+    owners = [f"{resource.singular}/none" for resource in WORKLOAD_PROGRESS] + ["replicaset/none"]
+    for page in (
+        f"{EXPLAIN_PATH}?{of_pod}&scores=true",
+        *(f"{OBJECTS_PATH}/{name}?{of_pod}" for name in ("pod", "logs")),
+        *(f"{OBJECTS_PATH}/owner?namespace={namespace}&owner={owner}" for owner in owners),
+        *(f"{OBJECTS_PATH}/nodes?{query}" for query in ("", f"node={node}")),
+    ):
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(url + page, timeout=60).close()

@@ -139,17 +139,24 @@ async def test_endpoint_beyond_loopback_is_reported(caplog):
         assert "every client that reaches it can read" in caplog.text
 
 
-async def test_page_for_loopback_is_refused_on_other_addresses():
+@pytest.mark.parametrize(
+    ("client", "host", "problem"),
+    [
+        pytest.param("127.0.0.1", "localhost", "", id="kubectl port-forward"),
+        pytest.param("127.0.0.1", "evil.example", "localhost or an IP address", id="DNS rebinding"),
+        pytest.param("127.0.0.6", "localhost", "over loopback only", id="proxy of a service mesh"),
+    ],
+)
+async def test_page_for_loopback_is_refused_to_other_machines(client, host, problem):
     endpoint = new_endpoint()
     endpoint.add_page("/logs", lambda query: "log", only_on_loopback=True)
-    async with client_session(endpoint) as session:
-        assert (await request(session, "/logs"))[0] == 200
     async with (
         serving(endpoint, "0.0.0.0") as url,
-        aiohttp.request("GET", f"http://127.0.0.1:{url.rpartition(':')[2]}/logs") as response,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(client, 0))) as session,
+        session.get(f"http://127.0.0.1:{url.rpartition(':')[2]}/logs", headers={"Host": host}) as response,
     ):
-        assert response.status == 403
-        assert "loopback only" in await response.text()
+        assert response.status == (403 if problem else 200)
+        assert (problem or "log") in await response.text()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
