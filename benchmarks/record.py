@@ -109,7 +109,6 @@ def measure(options: argparse.Namespace, folder: Path, server: RealApiServer) ->
         recording.process.send_signal(signal.SIGSTOP)
         restart(server)  # its watches end, before the changes
         uvloop.run(load(kubeconfig, "missed", nodes, options.rate, 3.0))
-        server.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/running-0", {"gracePeriodSeconds": 0})
         restart(server)  # which has forgotten them
         recording.process.send_signal(signal.SIGCONT)
         time.sleep(15.0)

@@ -90,8 +90,8 @@ class Listing(Protocol[T_contra]):
         """Start over: the list had expired, and all its objects follow again."""
         ...
 
-    async def finish(self) -> None:
-        """Make the list the contents of the cache."""
+    async def finish(self, resource_version: str) -> None:
+        """Make the list, which has this resourceVersion, the contents of the cache."""
         ...
 
 
@@ -212,7 +212,7 @@ class Reflector(Generic[T]):
         if is_first:
             fields = {**self._log_fields(), "since": self._resource.since}
             log.warning("not served by this API server, none is assumed", extra=fields)
-        await self._cache.start_list(same_history=False).finish()
+        await self._cache.start_list(same_history=False).finish("")
         await asyncio.sleep(OLDER_SERVER_SECONDS)
 
     # --- listing ---------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Reflector(Generic[T]):
         except ApiError:
             self._use_watch_list = True  # the error was not about WatchList
             raise
-        await listing.finish()
+        await listing.finish(resource_version)
         self._mark_listed(resource_version)
 
     def _add_item(self, item: msgspec.Raw, listing: Listing[T]) -> None:
@@ -385,7 +385,7 @@ class Reflector(Generic[T]):
                 if listing is None:
                     self.resource_version = version
                 elif event.initial_events_end:
-                    await listing.finish()
+                    await listing.finish(version)
                     self._mark_listed(version)
                     cache.connected()
                     listing = None

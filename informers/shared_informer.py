@@ -360,5 +360,5 @@ class _ListedObjects(Generic[T]):
     def restart(self) -> None:
         self._objects.clear()
 
-    async def finish(self) -> None:
+    async def finish(self, resource_version: str) -> None:
         await self._informer.replace(self._objects)

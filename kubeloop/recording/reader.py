@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -24,6 +24,7 @@ from kubeloop.recording.resources import recorded_resource
 from kubeloop.recording.validation import check_object
 from kubeloop.recording.writer import FORMAT, VERSION, Header
 
+_EFFECT_OF_GAP: Final = "objects that existed only between are not part of the result"
 _decode_line = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -129,9 +130,10 @@ class _Replay:
         self._listing: dict[str, set[str]] = {}  # keys of lists that are not complete
         self._complete: set[str] = set()  # resources of which a list was complete
         self._unknown: set[str] = set()
+        self._gaps: dict[str, tuple[JSON, int]] = {}  # marks, and their lines, until the list that follows is complete
         self._crc, self._crc_line = 0, 1
         self._unverified: dict[tuple[str, str], int] = {}  # lines of objects since the last checksum
-        self._seconds = 0.0
+        self._seconds = self._seconds_before = 0.0  # of this line, and of the one before
         self._has_ended = False
 
     def run(self) -> Iterator[RecordedChange]:
@@ -148,7 +150,7 @@ class _Replay:
                 recording.fail("the line has no time t")
             if seconds < self._seconds - 60.0:
                 recording.find(f"the time goes back from {self._seconds} s to {seconds} s", "the later time is used")
-            self._seconds = max(self._seconds, float(seconds))
+            self._seconds_before, self._seconds = self._seconds, max(self._seconds, float(seconds))
             if line.get("mark") == "sync":
                 self._check(line)
                 continue
@@ -158,6 +160,8 @@ class _Replay:
             except (KeyError, TypeError, AttributeError) as error:
                 recording.fail(f"incomplete line: {error!r}")
         self._check_objects()
+        for resource in list(self._gaps):
+            self._find_gap(resource)
         for size in self._sizes.values():  # the file may be read again
             recording.limit.release(size)
         recording.seconds = self._seconds
@@ -253,19 +257,16 @@ class _Replay:
                 for key in [key for key in objects if key not in listed]:
                     yield self._change("DELETED", resource, key, objects.pop(key))
                 self._complete.add(resource)
+                self._find_gap(resource, line.get("version", ""))
                 yield self._change("LISTED", resource)
             case "gap":
-                recording.find(
-                    f"changes between {line['since']} s and {self._seconds} s are missing (410 Gone)",
-                    "objects that existed only between are not part of the result",
-                    line["resource"],
-                )
-                yield self._change("GAP", line["resource"])
+                resource = line["resource"]
+                first, number = self._gaps.get(resource, (line, recording.line))  # a list may fail
+                self._gaps[resource] = {**line, "since": first["since"]}, number
+                yield self._change("GAP", resource)
             case "restart":
-                recording.find(
-                    "the recorder was restarted",
-                    f"changes before {self._seconds} s that the next list does not show are not part of the result",
-                )
+                interval = f"between {self._seconds_before} s and {self._seconds} s"
+                recording.find(f"changes {interval} may be missing (the recorder was restarted)", _EFFECT_OF_GAP)
                 self._has_ended = False
                 yield self._change("RESTART")
             case "omitted":
@@ -276,6 +277,15 @@ class _Replay:
                 self._has_ended = True
             case _:
                 recording.find(f"unknown mark {mark!r}", "it is left out")
+
+    def _find_gap(self, resource: str, version: str = "") -> None:
+        """Report the changes that a watch missed. version: of the list that followed, "" if it is not complete."""
+        if resource not in self._gaps:
+            return
+        gap, line = self._gaps.pop(resource)
+        versions = f", resourceVersion {gap['version']} to {version or 'unknown'}" if gap.get("version") else ""
+        problem = f"changes between {gap['since']} s and {gap['t']} s may be missing (the watch expired{versions})"
+        self._recording.find(problem, _EFFECT_OF_GAP, resource, line)
 
     def _change(
         self,

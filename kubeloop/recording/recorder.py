@@ -11,7 +11,8 @@ import asyncio
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -36,12 +37,16 @@ _CHECKS: Final = 4  # resources whose permissions are checked at the same time
 
 
 class ResourceRecorder(ObjectReceiver[JSON]):
-    """Writes the states of the objects of one resource. listed_once: set when the first list is complete."""
+    """Writes the states of the objects of one resource.
+
+    listed_once: set when the first list is complete. newest_version: returns the last resourceVersion received.
+    """
 
     def __init__(self, writer: RecordingWriter, resource: Resource[Any]) -> None:
         self._writer = writer
         self._name = resource.group_resource
         self.listed_once = asyncio.Event()
+        self.newest_version: Callable[[], str] = lambda: ""
         self.count = 0
 
     def observed(self, obj: JSON, arrival_ns: int, late_since_ns: int, *, initial: bool) -> None:
@@ -52,7 +57,7 @@ class ResourceRecorder(ObjectReceiver[JSON]):
         self._writer.delete(self._name, obj)
 
     def interrupted(self, since_ns: int, until_ns: int) -> None:
-        self._writer.gap(self._name, since_ns)
+        self._writer.gap(self._name, since_ns, self.newest_version())
 
     def list_started(self) -> None:
         self._writer.start_list(self._name)
@@ -60,11 +65,8 @@ class ResourceRecorder(ObjectReceiver[JSON]):
     def list_lost(self, uid: str) -> None:
         self._writer.remove_listed(self._name, uid)
 
-    def list_lacks_objects(self) -> bool:
-        return self._writer.list_lacks_objects(self._name)
-
-    def listed(self, arrival_ns: int) -> None:
-        self._writer.end_list(self._name)
+    def listed(self, arrival_ns: int, resource_version: str) -> None:
+        self._writer.end_list(self._name, resource_version)
         self.listed_once.set()
 
 
@@ -98,11 +100,12 @@ class ClusterRecorder:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flush(), name="flush")
             for resource, recorder in self._recorders.items():
-                stream = ObjectStream(recorder, self._clock)
+                stream = ObjectStream(recorder, self._clock, assumes_gaps=True)
                 rng = random.Random(self._rng.getrandbits(64))
                 reflector = Reflector(
                     self._client, _plain(resource), stream, rng=rng, namespace=self._namespace_of(resource)
                 )
+                recorder.newest_version = partial(getattr, reflector, "resource_version")
                 group.create_task(reflector.run(), name=f"record/{resource.plural}")
             for recorder in self._recorders.values():
                 await recorder.listed_once.wait()
@@ -112,13 +115,15 @@ class ClusterRecorder:
         """Record one list of each resource. Raises ApiError and ServerUnreachable."""
         for resource, recorder in self._recorders.items():
             recorder.list_started()
+            version = ""
             async for page in self._client.pages(_plain(resource), self._namespace_of(resource)):
                 if page.restarted:
                     recorder.list_started()
+                version = page.metadata.resource_version
                 for obj in page.items:
                     body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
                     recorder.observed(body, 0, 0, initial=True)
-            recorder.listed(0)
+            recorder.listed(0, version)
             self._writer.flush()
 
     def _namespace_of(self, resource: Resource[Any]) -> str:

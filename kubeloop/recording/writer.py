@@ -108,17 +108,13 @@ class RecordingWriter:
         self._listed[resource] = set()
         self._write_mark("list", resource=resource)
 
-    def list_lacks_objects(self, resource: str) -> bool:
-        """Return True if the list, which is complete, does not have an object that was not deleted."""
-        return not self._hashes.get(resource, {}).keys() <= self._listed.get(resource, set())
-
-    def end_list(self, resource: str) -> None:
-        """The list is complete: objects that it did not have are deleted."""
+    def end_list(self, resource: str, version: str = "") -> None:
+        """The list of this resourceVersion is complete: objects that it did not have are deleted."""
         known = self._hashes.setdefault(resource, {})
         listed = self._listed.pop(resource, set())
         for key in [key for key in known if key not in listed]:
             del known[key]
-        self._write_mark("listed", resource=resource)
+        self._write_mark("listed", resource=resource, version=version)
 
     def put(self, resource: str, obj: JSON) -> None:
         """Write the state of an object, which has apiVersion and kind."""
@@ -166,9 +162,9 @@ class RecordingWriter:
 
     # --- marks -----------------------------------------------------------------------------------------------------
 
-    def gap(self, resource: str, since_ns: int) -> None:
-        """Changes of a resource since then were missed; a list follows."""
-        self._write_mark("gap", resource=resource, since=self._seconds(since_ns))
+    def gap(self, resource: str, since_ns: int, version: str = "") -> None:
+        """Changes of a resource since then, after this resourceVersion, may have been missed; a list follows."""
+        self._write_mark("gap", resource=resource, since=self._seconds(since_ns), version=version)
 
     def omit(self, resource: str, reason: str) -> None:
         """A resource is not recorded."""

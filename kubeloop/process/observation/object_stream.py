@@ -49,17 +49,26 @@ class ObjectReceiver(Generic[T_contra]):
         """Return True if an object that was not deleted is not in the list, all of which was passed to observed()."""
         return False
 
-    def listed(self, arrival_ns: int) -> None:
-        """All objects of a list were passed to observed()."""
+    def listed(self, arrival_ns: int, resource_version: str) -> None:
+        """All objects of the list of this resourceVersion were passed to observed()."""
 
 
 class ObjectStream(Generic[T]):
     """Passes the objects of one resource on to a receiver. It is its own Listing: there is one list at a time."""
 
-    def __init__(self, receiver: ObjectReceiver[T], clock: Clock, *, on_gap: Callable[[], None] = lambda: None) -> None:
-        """on_gap: called when changes were missed."""
+    def __init__(
+        self,
+        receiver: ObjectReceiver[T],
+        clock: Clock,
+        *,
+        on_gap: Callable[[], None] = lambda: None,
+        assumes_gaps: bool = False,
+    ) -> None:
+        """on_gap: called when changes were missed. assumes_gaps: each expired watch counts as one that missed changes,
+        even if the next list shows none: objects may have been created and deleted in between."""
         self._receiver = receiver
         self._on_gap = on_gap
+        self._assumes_gaps = assumes_gaps
         self._now_ns = clock.time_ns
         self._has_listed = False
         self._list_started_ns = 0
@@ -73,7 +82,7 @@ class ObjectStream(Generic[T]):
 
     def start_list(self, *, same_history: bool) -> ObjectStream[T]:
         self._receives_list = False
-        self._has_gap = not same_history
+        self._has_gap = self._assumes_gaps or not same_history
         self._list_started_ns = self._now_ns()
         return self
 
@@ -98,11 +107,11 @@ class ObjectStream(Generic[T]):
     def restart(self) -> None:
         self._receiver.list_started()  # states that are passed on twice do no harm
 
-    async def finish(self) -> None:
+    async def finish(self, resource_version: str) -> None:
         self._last_arrival_ns = self._list_arrives()
         if self._receiver.list_lacks_objects():
             self.missed()
-        self._receiver.listed(self._last_arrival_ns)
+        self._receiver.listed(self._last_arrival_ns, resource_version)
         self._has_listed = True
         self._behind_since_ns, self._caught_up_ns = self._list_started_ns, 0  # the list shows this time
 

@@ -213,7 +213,7 @@ class PodReceiver(ObjectReceiver[ObservedPod]):
         assert self._listed_uids is not None
         return [record for record in self._records.all() if record.uid not in self._listed_uids]
 
-    def listed(self, arrival_ns: int) -> None:
+    def listed(self, arrival_ns: int, resource_version: str) -> None:
         assert self._listed_uids is not None
         for record in self._unlisted_records():
             metadata = ObservedPodMeta(name=record.name, namespace=record.namespace, uid=record.uid)

@@ -481,7 +481,7 @@ class RecordingCache:
     def remove(self, key, uid):
         self.calls.append(("remove", key))
 
-    async def finish(self):
+    async def finish(self, resource_version):
         self.calls.append("finish")
 
     def apply(self, event_type, obj, arrived_ns):

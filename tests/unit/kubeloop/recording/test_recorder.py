@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 
+import msgspec
 import pytest
 
 from kubeloop.kube.client.api_client import ApiClient
-from kubeloop.kube.client.transport import HttpRequest
+from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.observation.object_stream import ObjectStream
 from kubeloop.recording.changes import state_at
 from kubeloop.recording.reader import RecordingFile
-from kubeloop.recording.recorder import ClusterRecorder, ResourceRecorder, read_cluster, recorded_resources
+from kubeloop.recording.recorder import ClusterRecorder, read_cluster, recorded_resources
 from kubeloop.recording.resources import RECORDED
 from kubeloop.recording.writer import Header, RecordingWriter
 from kubeloop.testing import memory_cluster
@@ -35,6 +36,14 @@ WEB = {
             },
         },
     },
+}
+
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "short"},
+    "spec": {"containers": [{"name": "app", "image": "app"}], "terminationGracePeriodSeconds": 0},
 }
 
 
@@ -111,22 +120,38 @@ async def test_changes_are_recorded_until_the_end(tmp_path, clock, rng):
     assert state_at(recording).of(PODS) == {}
 
 
-@pytest.mark.parametrize(("listed", "gaps"), [(("a", "b"), 0), (("a",), 1)], ids=["unchanged", "deletion missed"])
-async def test_missed_deletion_of_an_expired_watch_is_a_gap(tmp_path, clock, listed, gaps):
+async def test_expired_watch_is_a_gap_also_if_the_list_shows_no_change(tmp_path, clock, rng):
     path = tmp_path / "cluster.kubeloop"
-    writer = RecordingWriter.create(path, Header(), clock=clock)
-    stream = ObjectStream(ResourceRecorder(writer, PODS), clock)
-    for same_history, names in ((False, ("a", "b")), (True, listed)):
-        listing = stream.start_list(same_history=same_history)
-        for name in names:
-            listing.put(name, {"kind": "Pod", "metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {}})
-        await listing.finish()
-        stream.disconnected(0)
-        await asyncio.sleep(5.0)
-    writer.close()
+    async with memory_cluster(clock=clock, nodes=1) as cluster:
+        transport = BreakableTransport(cluster.client.transport)
+        client = ApiClient(transport, clock=clock, rng=rng)
+        writer = RecordingWriter.create(path, Header(), clock=clock)
+        recorder = ClusterRecorder(client, writer, [NODES, PODS], namespace="", clock=clock, rng=rng)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(recorder.run())
+            await recorder.listed_once.wait()
+            before = cluster.api.store.revision
+            transport.is_broken = True
+            cluster.api.store.max_changes = 1  # older ones get 410
+            await cluster.apply(POD)
+            await cluster.delete("pod/short")
+            await asyncio.sleep(900)
+            transport.is_broken = False
+            await asyncio.sleep(300)
+            task.cancel()
+        writer.close()
     recording = RecordingFile(path)
-    assert len(state_at(recording).of(PODS)) == len(listed)
-    assert len([it for it in recording.findings if "are missing (410 Gone)" in str(it)]) == gaps
+    changes = [(it.type, it.key) for it in recording.changes() if it.resource == "pods"]
+    assert changes == [("LISTED", ""), ("GAP", ""), ("LISTED", "")]
+    (finding,) = recording.findings
+    assert (finding.subject, finding.effect) == ("pods", "objects that existed only between are not part of the result")
+    match = re.fullmatch(
+        r"changes between (\S+) s and (\S+) s may be missing \(the watch expired, resourceVersion (\d+) to (\d+)\)",
+        finding.problem,
+    )
+    since, until, first, last = map(float, match.groups())
+    assert (since < 5, 900 <= until < 1200) == (True, True)
+    assert first <= before < last
 
 
 async def test_resources_that_may_not_be_listed_are_left_out(clock, rng):
@@ -153,6 +178,28 @@ async def test_live_cluster_is_read_without_what_may_not_be_listed(clock, rng):
             "memory://: resourcequotas may not be listed: resourcequotas is forbidden; "
             "the result is that of a cluster without resourcequotas"
         ]
+
+
+class BreakableTransport:
+    """Breaks the watches of pods while `is_broken`, and refuses new ones."""
+
+    def __init__(self, transport):
+        self._transport = transport
+        self.is_broken = False
+
+    def __getattr__(self, name):
+        return getattr(self._transport, name)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request):
+        async with self._transport.stream(request) as response:
+            yield msgspec.structs.replace(response, chunks=self._chunks(response.chunks, request.target))
+
+    async def _chunks(self, chunks, target):
+        async for chunk in chunks:
+            if self.is_broken and target.startswith("/api/v1/pods"):
+                raise TransportError("broken", request_sent=True)
+            yield chunk
 
 
 class DeniedTransport:

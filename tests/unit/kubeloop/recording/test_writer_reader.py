@@ -30,11 +30,11 @@ def new_writer(path, clock):
     return RecordingWriter.create(path, Header(server="https://cluster"), clock=clock)
 
 
-def write_list(writer, resource, objects):
+def write_list(writer, resource, objects, version=""):
     writer.start_list(resource)
     for obj in objects:
         writer.put(resource, obj)
-    writer.end_list(resource)
+    writer.end_list(resource, version)
 
 
 def advance(seconds):
@@ -124,7 +124,7 @@ async def test_restart_continues_the_file_and_lists_again(path, clock):
         (60.0, "LISTED", ""),
     ]
     (finding,) = recording.findings
-    assert "restarted" in str(finding)
+    assert "changes between 0.0 s and 60.0 s may be missing (the recorder was restarted)" in str(finding)
 
 
 async def test_gap_is_marked_and_unchanged_objects_stay(path, clock):
@@ -132,14 +132,33 @@ async def test_gap_is_marked_and_unchanged_objects_stay(path, clock):
     write_list(writer, "pods", [pod("web-1"), pod("web-2"), pod("web-3")])
     since_ns = clock.time_ns()
     advance(30)
-    writer.gap("pods", since_ns)
-    write_list(writer, "pods", [pod("web-1"), pod("web-2", "node-1")])
+    writer.gap("pods", since_ns, "7")
+    write_list(writer, "pods", [pod("web-1"), pod("web-2", "node-1")], version="9")
     writer.close()
     recording = RecordingFile(path)
     changes = [(it.type, it.key) for it in recording.changes()][4:]
     assert changes == [("GAP", ""), ("MODIFIED", "shop/web-2"), ("DELETED", "shop/web-3"), ("LISTED", "")]
+    assert list(map(str, recording.findings)) == [
+        f"{path}, line 7: pods: changes between 0.0 s and 30.0 s may be missing "
+        "(the watch expired, resourceVersion 7 to 9); "
+        "objects that existed only between are not part of the result"
+    ]
+
+
+async def test_gap_before_lists_that_fail_is_one_finding(path, clock):
+    writer = new_writer(path, clock)
+    write_list(writer, "pods", [])
+    since_ns = clock.time_ns()
+    for _ in range(2):
+        advance(30)
+        writer.gap("pods", since_ns, "7")
+        writer.start_list("pods")
+    writer.close()
+    recording = RecordingFile(path)
+    list(recording.changes())
     (finding,) = recording.findings
-    assert "changes between 0.0 s and 30.0 s are missing (410 Gone)" in str(finding)
+    assert finding.problem.startswith("changes between 0.0 s and 60.0 s may be missing")
+    assert "resourceVersion 7 to unknown" in finding.problem
 
 
 async def test_object_of_the_same_name_is_a_new_one(path, clock):

@@ -45,7 +45,8 @@ class Recorder:
     def list_lacks_objects(self):
         return self.lacks_objects
 
-    def listed(self, arrival_ns):
+    def listed(self, arrival_ns, resource_version):
+        assert resource_version == "7"
         self.calls.append(("listed", self._seconds(arrival_ns)))
 
     def taken(self):
@@ -56,16 +57,16 @@ class Recorder:
 class Stream:
     """A stream, and how a reflector uses it."""
 
-    def __init__(self, clock):
+    def __init__(self, clock, **options):
         self.clock = clock
         self.receiver = Recorder(clock)
-        self.stream = ObjectStream(self.receiver, clock)
+        self.stream = ObjectStream(self.receiver, clock, **options)
 
     async def list(self, *objects):
         listing = self.stream.start_list(same_history=False)
         for obj in objects:
             listing.put(f"ns/{obj}", obj)
-        await listing.finish()
+        await listing.finish("7")
         return self.receiver.taken()
 
     async def list_and_watch(self, *objects):
@@ -120,7 +121,7 @@ async def test_events_after_a_slow_list_are_as_old_as_its_start(stream):
     listing = stream.stream.start_list(same_history=False)
     await asyncio.sleep(4)
     listing.put("ns/a", "a")
-    await listing.finish()
+    await listing.finish("7")
     stream.stream.connected()
     assert stream.receiver.taken() == ["list", ("initial", "a", 4, 0), ("listed", 4)]
     assert stream.apply("MODIFIED", "a") == [("observed", "a", 4, 0)]
@@ -167,7 +168,7 @@ async def test_unreadable_and_removed_objects_of_a_list_are_reported_by_uid(stre
     listing.remove("ns/b", "uid-b")
     listing.put_unreadable(UnreadableObject("ns/a", "uid-a", "1", "problem"))
     listing.restart()
-    await listing.finish()
+    await listing.finish("7")
     assert stream.receiver.taken() == ["list", ("lost", "uid-b"), ("has", "uid-a"), "list", ("listed", 0)]
 
 
@@ -177,7 +178,7 @@ async def test_list_of_an_expired_quiet_watch_reports_no_gap(stream):
     stream.disconnect(0)
     listing = stream.stream.start_list(same_history=True)
     listing.put("ns/a", "a")
-    await listing.finish()
+    await listing.finish("7")
     assert stream.receiver.taken() == ["list", ("observed", "a", 130, 130), ("listed", 130)]
 
 
@@ -216,5 +217,16 @@ async def test_deletion_that_an_expired_watch_missed_is_a_gap(stream):
     stream.disconnect()
     await asyncio.sleep(5)
     stream.receiver.lacks_objects = True
-    await stream.stream.start_list(same_history=True).finish()
+    await stream.stream.start_list(same_history=True).finish("7")
     assert stream.receiver.taken() == ["list", ("interrupted", 10, 15), ("listed", 15)]
+
+
+async def test_stream_that_assumes_gaps_reports_each_expired_watch(clock):
+    stream = Stream(clock, assumes_gaps=True)
+    await stream.list_and_watch("a")
+    stream.disconnect()
+    await asyncio.sleep(5)
+    listing = stream.stream.start_list(same_history=True)
+    listing.put("ns/a", "a")
+    await listing.finish("7")
+    assert stream.receiver.taken() == [("interrupted", 10, 15), "list", ("observed", "a", 15, 15), ("listed", 15)]

@@ -151,7 +151,7 @@ async def test_first_list_of_pods_completes_the_synchronization():
     receiver.list_started()
     receiver.observed(pod("a"), 1, 1, initial=True)
     assert not synced.is_set()
-    receiver.listed(2)
+    receiver.listed(2, "")
     assert synced.is_set()
     assert observer.calls == [("observed", "a", True), ("retained", ["a"]), "synced"]
 
@@ -162,7 +162,7 @@ async def test_pods_that_a_later_list_lacks_were_deleted():
     receiver.list_started()
     for uid in ("kept", "unreadable", "gone", "replaced", "lost"):
         receiver.observed(pod(uid), 1, 1, initial=True)
-    receiver.listed(2)
+    receiver.listed(2, "")
     observer.calls.clear()
     receiver.interrupted(3, 4)
     receiver.list_started()
@@ -172,7 +172,7 @@ async def test_pods_that_a_later_list_lacks_were_deleted():
     receiver.observed(pod("lost"), 5, 5, initial=False)
     receiver.list_has("unreadable")
     receiver.list_lost("lost")
-    receiver.listed(6)
+    receiver.listed(6, "")
     assert observer.calls == [
         ("interrupted", "pods", 3, 4),
         ("observed", "gone", False),
