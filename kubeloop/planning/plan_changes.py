@@ -60,7 +60,8 @@ class ScaleChange(NamedTuple):
 
 class PlanChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Requested changes. namespace: of manifests and of `scale` without one of their own; "" for "default", and for
-    `scale` the only namespace that has the workload. add_nodes: number of nodes like the node `like`."""
+    `scale` the only namespace that has the workload. add_nodes: number of nodes like the node `like`. fit: node, of
+    whose like the fewest are added with which nothing is pending; fit_nodes: their number in one run of the search."""
 
     manifests: Sequence[Manifest] = ()
     namespace: str = ""
@@ -70,6 +71,8 @@ class PlanChanges(msgspec.Struct, frozen=True, kw_only=True):
     add_nodes: int = 0
     like: str = ""
     scale: Sequence[ScaleChange] = ()
+    fit: str = ""
+    fit_nodes: int = 0
 
 
 AppliedObject = tuple[Resource[Any], str, str]
@@ -92,8 +95,9 @@ async def make_changes(
     drained = [named_node(nodes, name, "--drain")["metadata"]["name"] for name in changes.drain]
     cordoned = [named_node(nodes, name, "--cordon")["metadata"]["name"] for name in changes.cordon]
     deleted = [name for selector in changes.delete_nodes for name in matching_nodes(nodes, selector, "--delete-nodes")]
-    if changes.add_nodes:
-        NodeCopies(cluster, named_node(nodes, changes.like, "--like"), rng).add(changes.add_nodes)
+    for like, count, option in ((changes.fit, changes.fit_nodes, "--fit"), (changes.like, changes.add_nodes, "--like")):
+        if count:
+            NodeCopies(cluster, named_node(nodes, like, option), rng).add(count)
     await cordon(cluster, [*cordoned, *drained])
     namespace = changes.namespace or "default"
     applied = await apply_manifests(cluster, changes.manifests, default_namespace=namespace, is_projected=is_projected)

@@ -15,11 +15,12 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CRON_JOBS, HORIZONTAL_POD_AUTOSCALERS, NODES, PODS, Resource
 from kubeloop.kube.user_error import UserError
 from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, other_schedulers, prepared, running_copy
+from kubeloop.planning.fit import fewest_nodes
 from kubeloop.planning.node_pools import NodeUse, compare_use, nodes_for_requests, pool_of, use_of
 from kubeloop.planning.object_changes import DEPENDENT_KINDS, object_changes
 from kubeloop.planning.plan_changes import Drain, NodeCopies, PlanChanges, make_changes, named_node
 from kubeloop.planning.pod_history import PodHistory
-from kubeloop.planning.result import FitResult, Plan
+from kubeloop.planning.result import Plan
 from kubeloop.planning.run_times import RunTimes, WorkloadKey
 from kubeloop.planning.webhooks import uncalled_webhooks
 from kubeloop.planning.workloads import WorkloadOutcomes, is_pending
@@ -55,40 +56,24 @@ def compute_plan(
     changes: PlanChanges,
     *,
     configuration: SchedulerConfiguration | None = None,
-    fit: str = "",
     helps: bool = True,
 ) -> Plan:
-    """Return the plan. fit: name of a node: the fewest nodes like it are added with which nothing is pending.
+    """Return the plan; of `changes.fit`, the one with the fewest nodes.
 
     helps: look for nodes that would let pending pods fit. Raises UserError for changes that are not possible. Runs
     event loops of its own: call it from a thread without one.
     """
     state, findings = prepared(cluster.state, cluster.name)
     cluster = msgspec.structs.replace(cluster, state=state, findings=[*cluster.findings, *findings])
-    if not fit:
-        return _run(_Planner(cluster, changes, configuration, helps=helps).plan())
-    named_node(state.of(NODES), fit, "--fit")
-    estimate = _run(_Planner(cluster, changes, configuration, helps=False).nodes_for_pending(fit))
-    if estimate is None:
-        plan = _run(_Planner(cluster, changes, configuration, helps=False).plan())
-        plan.fit, plan.fits = FitResult(fit, None), False
-        return plan
 
-    def plan_with(count: int) -> Plan:
-        planner = _Planner(cluster, changes, configuration, helps=False)
-        plan = _run(planner.plan(fit_nodes=(fit, count)))
-        plan.fit = FitResult(fit, count)
-        return plan
+    def plan_with(count: int) -> tuple[Plan, list[JSON]]:
+        changed = msgspec.structs.replace(changes, fit_nodes=count)
+        return _run(_Planner(cluster, changed, configuration, helps=helps and not changes.fit).plan())
 
-    # Pods are spread over nodes that are added together: their number may differ from that of nodes added one by one.
-    count, plan = estimate, plan_with(estimate)
-    while _has_pending(plan) and count < 2 * estimate + 8:
-        count, plan = count + 1, plan_with(count + 1)
-    if _has_pending(plan):
-        plan.fit, plan.fits = FitResult(fit, None), False
-        return plan
-    while count > 0 and not _has_pending(fewer := plan_with(count - 1)):
-        count, plan = count - 1, fewer
+    if not changes.fit:
+        return plan_with(0)[0]
+    plan_fit, plan = fewest_nodes(named_node(state.of(NODES), changes.fit, "--fit"), plan_with)
+    plan.fit, plan.fits = plan_fit, plan.fits and plan_fit.nodes is not None
     return plan
 
 
@@ -104,10 +89,6 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
             if error is None:
                 raise
             raise error from None
-
-
-def _has_pending(plan: Plan) -> bool:
-    return any(workload.pending for workload in (*plan.workloads, *plan.pending_before))
 
 
 class _Planner:
@@ -131,27 +112,19 @@ class _Planner:
         self._touched: list[WorkloadKey] = []
         self._created_in: dict[Resource[Any], set[str]] = {}
 
-    async def plan(self, fit_nodes: tuple[str, int] = ("", 0)) -> Plan:
-        """Return the plan. fit_nodes: name of a node, and how many like it are added as well."""
-        async with self._copy() as copy:
-            plan, _ = await self._planned(copy, fit_nodes)
-            if self._helps and _has_pending(plan):
+    async def plan(self) -> tuple[Plan, list[JSON]]:
+        """Return the plan, and the pods that are pending at its end."""
+        state, markers = self._cluster.state, self._times.markers
+        async with running_copy(state, configuration=self._configuration, pod_markers=markers) as copy:
+            plan = await self._planned(copy)
+            pending = _pending(copy)
+            if self._helps and pending:
                 plan.would_help = await self._helping_nodes(copy)
-            return plan
-
-    async def nodes_for_pending(self, like: str) -> int | None:
-        """Return how many nodes like this one have to be added until nothing is pending; None if no number suffices."""
-        async with self._copy() as copy:
-            template = named_node(copy.objects(NODES), like, "--fit")
-            await self._planned(copy, ("", 0))
-            return await self._add_until_placed(copy, template, limit=len(_pending(copy)))
-
-    def _copy(self) -> Any:
-        return running_copy(self._cluster.state, configuration=self._configuration, pod_markers=self._times.markers)
+            return plan, pending
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    async def _planned(self, copy: ClusterCopy, fit_nodes: tuple[str, int]) -> tuple[Plan, Drain]:
+    async def _planned(self, copy: ClusterCopy) -> Plan:
         loop = asyncio.get_running_loop()
         await self._come_to_rest(copy)
         before = {resource: copy.objects(resource) for resource in RECORDED}
@@ -160,7 +133,7 @@ class _Planner:
         history = PodHistory()
         unsubscribe = copy.store.subscribe(PODS, history.receive)
         began_at = loop.time()
-        drain = await self._make_changes(copy, fit_nodes)
+        drain = await self._make_changes(copy)
         applied = {resource: copy.objects(resource) for resource in RECORDED}
         self._touched += [key for key in _workload_keys(before, applied) if key not in self._touched]
         unsettled = await self._settle(copy, drain)
@@ -194,7 +167,7 @@ class _Planner:
         self._findings += copy.metrics.findings(self._cluster.name)
         self._add_findings(history, drain)
         plan.findings = [str(finding) for finding in self._findings]
-        return plan, drain
+        return plan
 
     async def _come_to_rest(self, copy: ClusterCopy) -> None:
         """Let what goes on in the cluster end, so that it is not taken for an effect of the changes."""
@@ -213,10 +186,7 @@ class _Planner:
             kinds = ", ".join(unsettled)
             self._find(f"without the changes, {kinds} change all the time", "they are part of the result")
 
-    async def _make_changes(self, copy: ClusterCopy, fit_nodes: tuple[str, int]) -> Drain:
-        like, count = fit_nodes
-        if count:
-            NodeCopies(copy, named_node(copy.objects(NODES), like, "--fit"), self._rng).add(count)
+    async def _make_changes(self, copy: ClusterCopy) -> Drain:
         made = await make_changes(copy, self._changes, self._rng, is_projected=self._cluster.is_projected)
         for resource, namespace, _ in made.applied:
             self._created_in.setdefault(resource, set()).add(namespace)

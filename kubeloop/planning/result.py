@@ -85,11 +85,24 @@ class ResourceUse(msgspec.Struct, rename="camel"):
     allocatable_after: int
 
 
+class FitRun(msgspec.Struct, rename="camel"):
+    """One run of the search: with so many more nodes, this number of pods is pending at the end."""
+
+    nodes: int
+    pending: int
+
+
 class FitResult(msgspec.Struct, rename="camel"):
     """The fewest nodes like `like` with which nothing is pending; None if no number of them suffices."""
 
     like: str
     nodes: int | None
+    runs: list[FitRun] = []
+
+    @property
+    def is_fewest(self) -> bool:
+        """Return False if the search ended before one node less was tried."""
+        return not self.nodes or any(run.nodes == self.nodes - 1 for run in self.runs)
 
 
 class Plan(msgspec.Struct, rename="camel"):

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kubeloop.planning.result import DisplacedPod, ObjectChange, Plan, ResourceUse, UnplacedPods, WorkloadResult
+from kubeloop.planning.fit import MOST_RUNS
+from kubeloop.planning.result import (
+    DisplacedPod,
+    FitResult,
+    ObjectChange,
+    Plan,
+    ResourceUse,
+    UnplacedPods,
+    WorkloadResult,
+)
 from kubeloop.process.junit import junit_document
 
 _SIGNS: Final = {"create": "+", "change": "~", "delete": "-"}
@@ -81,7 +90,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     if plan.would_help:
         yield f"would help: {plan.would_help}"
     if plan.fit is not None:
-        yield _fit_line(plan)
+        yield fit_line(plan.fit)
     for finding in plan.findings:
         yield f"warning: {finding}"
     yield f"{_total(plan)}; {'everything fits' if plan.fits else 'not everything fits'}"
@@ -184,14 +193,19 @@ def _node_count(plan: Plan) -> str:
     return f"{plan.nodes_before} -> {plan.nodes_after} nodes"
 
 
-def _fit_line(plan: Plan) -> str:
-    assert plan.fit is not None
-    if plan.fit.nodes is None:
-        return f"no number of nodes like {plan.fit.like} is enough"
-    if not plan.fit.nodes:
-        return f"nothing is pending without more nodes like {plan.fit.like}"
-    count, verb = ("1 more node", "is") if plan.fit.nodes == 1 else (f"{plan.fit.nodes} more nodes", "are")
-    return f"{count} like {plan.fit.like} {verb} enough"
+def fit_line(fit: FitResult) -> str:
+    """Return how many nodes are enough, and the pods that are pending with other numbers."""
+    if fit.nodes == 0:
+        return f"nothing is pending without more nodes like {fit.like}"
+    runs = "; ".join(f"{run.pending} pending with {run.nodes}" for run in fit.runs)
+    if not fit.is_fewest:
+        runs += "; fewer were not tried"
+    if fit.nodes is not None:
+        count, verb = ("1 more node", "is") if fit.nodes == 1 else (f"{fit.nodes} more nodes", "are")
+        return f"{count} like {fit.like} {verb} enough ({runs})"
+    if len(fit.runs) < MOST_RUNS:
+        return f"no number of nodes like {fit.like} is enough ({runs})"
+    return f"{max(run.nodes for run in fit.runs)} more nodes like {fit.like} are not enough ({runs})"
 
 
 def _total(plan: Plan) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from kubeloop.replay.charts import Line, line_chart
 from kubeloop.replay.report import Comparison, Report
-from kubeloop.replay.text import conditions, duration, percentiles, share
+from kubeloop.replay.text import conditions, duration, fit_lines, percentiles, share
 
 _STYLE: Final = """
 body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1180px;padding:0 1em;color:#1a1a1a;background:#fff}
@@ -47,6 +47,8 @@ def _sections(report: Report) -> Iterator[str]:
     for finding in report.findings:
         yield f'<p class="warning">{escape(str(finding))}</p>'
     yield _summary(report)
+    for line in fit_lines(report):
+        yield f"<p>{escape(line)}</p>"
     yield f'<div class="charts">{"".join(_charts(report))}</div>'
     yield "<h2>Time from creation to binding by workload: p50 / p90 / p99</h2>"
     yield _workload_table(report)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kubeloop.devcluster.api.conditions import is_true
+from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.controllers.volume_provisioner import DEFAULT_CLASS
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
@@ -28,8 +28,11 @@ from kubeloop.kube.objects.resources import JOBS, NODES, PODS, REPLICA_SETS, STO
 from kubeloop.kube.uids import new_uid
 from kubeloop.kube.user_error import UserError
 from kubeloop.planning.cluster_copy import RunningCluster
-from kubeloop.planning.plan_changes import Drain, PlanChanges, make_changes
+from kubeloop.planning.fit import fewest_nodes
+from kubeloop.planning.plan_changes import Drain, PlanChanges, make_changes, named_node
 from kubeloop.planning.recorded_metrics import MetricsTransport
+from kubeloop.planning.result import FitResult
+from kubeloop.planning.workloads import is_pending
 from kubeloop.process.signals import first_of
 from kubeloop.recording.changes import Finding, Recording
 from kubeloop.recording.resources import recorded_resource
@@ -54,12 +57,16 @@ _NO_CHANGES: Final = PlanChanges()
 
 
 class ReplayResult(msgspec.Struct):
-    """A finished run of so many seconds. findings: about requests of users that the server refused, and drains."""
+    """A finished run of so many seconds. findings: about requests of users that the server refused, and drains.
+
+    fit: the nodes that were added for `PlanChanges.fit`.
+    """
 
     name: str
     seconds: float
     measurement: Measurement
     findings: list[Finding]
+    fit: FitResult | None = None
 
 
 def replay_options(scheduler_config: str, *, seed: int) -> ClusterOptions:
@@ -88,14 +95,24 @@ def replay(
     changes: PlanChanges = _NO_CHANGES,
     exporter: TraceExporter | None = None,
 ) -> ReplayResult:
-    """Run the recorded day. changes: made at its start.
+    """Run the recorded day. changes: made at its start; of `changes.fit`, the run with the fewest nodes is returned.
 
     Raises UserError for invalid options, such as plugins that cannot be loaded, and for impossible changes.
     """
-    try:
-        return run(_Replay(day, name, options, changes, exporter).run())
-    except ExceptionGroup as group:
-        raise first_of(group, UserError) or group from None
+
+    def replay_with(count: int) -> tuple[ReplayResult, list[JSON]]:
+        changed = msgspec.structs.replace(changes, fit_nodes=count)
+        try:
+            return run(_Replay(day, name, options, changed, exporter).run())
+        except ExceptionGroup as group:
+            raise first_of(group, UserError) or group from None
+
+    if not changes.fit:
+        return replay_with(0)[0]
+    nodes = {node["metadata"]["name"]: node for resource, node in day.initial if resource is NODES}
+    fit, result = fewest_nodes(named_node(nodes, changes.fit, "--fit"), replay_with)
+    result.fit = fit
+    return result
 
 
 def measure_recording(recording: Recording, day: RecordedDay) -> ReplayResult:
@@ -146,7 +163,8 @@ class _Replay:
         self._refused: dict[str, list[str]] = {}  # subjects of refused requests, by message
         self._is_loading = True
 
-    async def run(self) -> ReplayResult:
+    async def run(self) -> tuple[ReplayResult, list[JSON]]:
+        """Return the result, and the pods at its end for which the scheduler has no node."""
         day, clock = self._day, VirtualClock(start=self._day.start)
         # the recording may be of a kubeloop with the same seed, whose uids must not return
         rng = random.Random(f"replay/{self._options.seed}")
@@ -183,11 +201,12 @@ class _Replay:
                     await _sleep_until(day.seconds)
                     for task in background:
                         task.cancel()
+                unschedulable = [pod for pod in api.store.list(PODS) if _is_unschedulable(pod)]
                 for stop in unsubscribe:
                     stop()
         self._measurement.finish(day.seconds)
         self._measurement.sample(day.seconds)
-        return ReplayResult(self._name, day.seconds, self._measurement, self._findings(drain))
+        return ReplayResult(self._name, day.seconds, self._measurement, self._findings(drain)), unschedulable
 
     async def _sample_forever(self) -> None:
         step = self._day.seconds / SAMPLES
@@ -324,6 +343,12 @@ class _Replay:
 
 async def _sleep_until(seconds: float) -> None:
     await asyncio.sleep(max(0.0, seconds - asyncio.get_running_loop().time()))
+
+
+def _is_unschedulable(pod: JSON) -> bool:
+    """Return True for a pod whose last scheduling attempt has failed."""
+    condition = condition_of(pod, "PodScheduled")
+    return is_pending(pod) and condition is not None and condition.get("reason") == "Unschedulable"
 
 
 def _initial_node(recorded: JSON) -> JSON:

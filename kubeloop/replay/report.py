@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from kubeloop.kube.clock import rfc3339
+from kubeloop.planning.result import FitResult
 from kubeloop.recording.changes import Finding
 from kubeloop.replay.measurement import Measurement, PodRun, Sample
 from kubeloop.replay.replay import ReplayResult
@@ -54,7 +55,10 @@ class PoolHour(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RunFigures(msgspec.Struct, frozen=True, rename="camel"):
-    """One run. pending: pods without a node at its end. requested_at_end: share of what all nodes have, by resource."""
+    """One run. pending: pods without a node at its end. requested_at_end: share of what all nodes have, by resource.
+
+    fit: the nodes that were added so that nothing is pending.
+    """
 
     name: str
     created: int
@@ -69,6 +73,7 @@ class RunFigures(msgspec.Struct, frozen=True, rename="camel"):
     workloads: Sequence[WorkloadFigures]
     pools: Sequence[PoolHour]
     samples: Sequence[Sample]
+    fit: FitResult | None = None
 
 
 class WorkloadDifference(msgspec.Struct, frozen=True, rename="camel"):
@@ -158,6 +163,7 @@ def _run_figures(result: ReplayResult) -> RunFigures:
         workloads=[_workload_figures(name, pods) for name, pods in sorted(by_workload.items())],
         pools=_pool_hours(measurement, result.seconds),
         samples=measurement.samples,
+        fit=result.fit,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from kubeloop.planning.texts import fit_line
 from kubeloop.replay.report import Comparison, Percentiles, Report, RunFigures, WorkloadFigures
 from kubeloop.tracing.views.time_format import format_duration
 
@@ -15,6 +16,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield f"{report.recording}: {conditions(report)}"
     yield ""
     yield from table(["", *(run.name for run in report.runs)], list(_rows(report.runs)))
+    yield from fit_lines(report)
     yield ""
     yield from _workload_lines(report)
     yield from _pool_lines(report)
@@ -28,6 +30,13 @@ def conditions(report: Report) -> str:
     """Return length, start, seed and changes of the replays."""
     changes = f", with {' '.join(report.changes)}" if report.changes else ""
     return f"{duration(report.seconds)} from {report.start}, seed {report.seed}{changes}"
+
+
+def fit_lines(report: Report) -> Iterator[str]:
+    """Yield the nodes that are enough under each configuration, and the replays of the search."""
+    for run in report.runs:
+        if run.fit is not None:
+            yield f"{run.name}: {fit_line(run.fit)}"
 
 
 def _rows(runs: Sequence[RunFigures]) -> Iterator[list[str]]:

@@ -85,6 +85,12 @@ class ChangeOptions(CommandOptions, group="Changes"):
         multiple=True,
         metavar="KIND/NAME=N",
     )
+    fit: str = option(
+        "Node: add the fewest nodes like this one with which nothing is pending.",
+        default="",
+        metavar="NODE",
+        shell_complete=completer("nodes"),
+    )
 
 
 class PlanOptions(ChangeOptions, group="Changes"):
@@ -105,12 +111,6 @@ class PlanOptions(ChangeOptions, group="Changes"):
         default=None,
         type=click.FloatRange(min=0),
         group="Cluster",
-    )
-    fit: str = option(
-        "Node: add the fewest nodes like this one with which nothing is pending.",
-        default="",
-        metavar="NODE",
-        shell_complete=completer("nodes"),
     )
     scheduler_config: Path | None = option(
         "File with a KubeSchedulerConfiguration (default: kube-scheduler's).", default=None, type=FILE

@@ -40,7 +40,7 @@ def plan(options: PlanOptions) -> int:
         if options.scheduler_config is not None:
             text = read_text(options.scheduler_config, hint="--scheduler-config takes a KubeSchedulerConfiguration")
             configuration = load_configuration(text, gates_of(cluster.state), POLICY_KIND)
-        result = compute_plan(cluster, changes, configuration=configuration, fit=options.fit)
+        result = compute_plan(cluster, changes, configuration=configuration)
     if options.junit is not None:
         _write(options.junit, plan_junit(result))
     if options.as_json:
@@ -65,6 +65,7 @@ def requested_changes(options: ChangeOptions) -> PlanChanges:
         add_nodes=options.add_nodes,
         like=options.like,
         scale=[parse_scale(text) for text in options.scale],
+        fit=options.fit,
     )
 
 

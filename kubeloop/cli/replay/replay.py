@@ -28,6 +28,8 @@ from kubeloop.replay.user_actions import read_file
 def replay(path: Path, options: ReplayOptions, change_options: ChangeOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     changes = requested_changes(change_options)
+    if changes.fit and options.traces is not None:
+        raise UserError("--traces and --fit are mutually exclusive", hint="add the nodes of the result by --add-nodes")
     configurations = {"default" if options.config is None else _name(options.config): options.config}
     for other in options.compare:
         if _name(other) in configurations:
@@ -62,7 +64,7 @@ def replay(path: Path, options: ReplayOptions, change_options: ChangeOptions) ->
         sys.stdout.buffer.write(report.to_json())
     else:
         print("\n".join(report_lines(report)))
-    return 0
+    return 1 if any(run.fit is not None and run.fit.nodes is None for run in report.runs) else 0
 
 
 @contextlib.contextmanager

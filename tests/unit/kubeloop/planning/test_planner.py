@@ -32,11 +32,11 @@ from support.objects.planned_clusters import (
 )
 
 
-def planned(state, *manifests, fit="", **changes):
+def planned(state, *manifests, **changes):
     read = [Manifest(f"file.yaml, document {number}", body) for number, body in enumerate(manifests, start=1)]
     if "scale" in changes:
         changes["scale"] = [parse_scale(changes["scale"])]
-    return compute_plan(cluster(state), PlanChanges(manifests=read, **changes), fit=fit)
+    return compute_plan(cluster(state), PlanChanges(manifests=read, **changes))
 
 
 def shop(nodes=3, replicas=2, **template):

@@ -6,10 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kubeloop.planning.fit import MOST_RUNS
 from kubeloop.planning.result import (
     BlockedDrain,
     DisplacedPod,
     FitResult,
+    FitRun,
     ObjectChange,
     Plan,
     ResourceUse,
@@ -82,16 +84,26 @@ def test_text_of_no_change():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "line"),
+    ("nodes", "pending", "line"),
     [
-        (None, "no number of nodes like a-1 is enough"),
-        (0, "nothing is pending without more nodes like a-1"),
-        (1, "1 more node like a-1 is enough"),
-        (3, "3 more nodes like a-1 are enough"),
+        (None, {0: 4}, "no number of nodes like a-1 is enough (4 pending with 0)"),
+        (0, {0: 0}, "nothing is pending without more nodes like a-1"),
+        (1, {0: 4, 1: 0}, "1 more node like a-1 is enough (4 pending with 0; 0 pending with 1)"),
+        (
+            3,
+            {0: 4, 3: 0},
+            "3 more nodes like a-1 are enough (4 pending with 0; 0 pending with 3; fewer were not tried)",
+        ),
     ],
 )
-def test_text_of_fit(nodes, line):
-    assert line in plan_text(Plan("prod", "now", fit=FitResult("a-1", nodes))).splitlines()
+def test_text_of_fit(nodes, pending, line):
+    fit = FitResult("a-1", nodes, [FitRun(*run) for run in pending.items()])
+    assert line in plan_text(Plan("prod", "now", fit=fit)).splitlines()
+
+
+def test_text_of_fit_whose_search_ended():
+    fit = FitResult("a-1", None, [FitRun(count, 20 - count) for count in range(MOST_RUNS)])
+    assert "11 more nodes like a-1 are not enough" in plan_text(Plan("prod", "now", fit=fit))
 
 
 def test_markdown_has_the_verdict_a_table_and_the_text():

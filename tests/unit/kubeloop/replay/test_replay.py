@@ -339,6 +339,22 @@ def test_changes_of_a_plan_are_made_at_the_start(recorded: Path):
     assert nodes == {"node-1", "node-2", "node-1-new-1"}
 
 
+def test_fit_adds_the_fewest_nodes_with_which_nothing_is_pending(recorded: Path, results: list[ReplayResult]):
+    day = read_day(RecordingFile(recorded))
+    result = replay(day, "default", replay_options("", seed=0), changes=PlanChanges(fit="node-1", drain=["node-0"]))
+    assert result.fit is not None
+    assert (result.fit.like, result.fit.nodes) == ("node-1", 2)  # 14 pods of 1 CPU, for nodes of 8 CPUs
+    assert [run.nodes for run in result.fit.runs] == [0, 2, 1]
+    assert {pod.node for pod in result.measurement.runs.values()} >= {"node-1-new-1", "node-1-new-2"}
+    report = build_report(day, [results[0], result], seed=0)
+    assert report.runs[1].pending == 0
+    without, _, fewer = (run.pending for run in result.fit.runs)
+    line = f"{without} pending with 0; 0 pending with 2; {fewer} pending with 1"
+    line = f"default: 2 more nodes like node-1 are enough ({line})"
+    assert line in list(report_lines(report))
+    assert line in report_page(report)
+
+
 def test_pods_of_a_node_deleted_at_the_start_move(recorded: Path):
     day = read_day(RecordingFile(recorded))
     (before,) = (obj for resource, obj in day.initial if resource.kind == "Pod")
@@ -370,6 +386,7 @@ def test_drain_that_never_ends_is_a_finding(recorded: Path):
     ("changes", "problem"),
     [
         pytest.param({"drain": ["none"]}, "--drain none: there is no node", id="node"),
+        pytest.param({"fit": "none"}, "--fit none: there is no node", id="fit"),
         pytest.param({"scale": [parse_scale("deploy/none=1")]}, "none does not exist", id="workload"),
         pytest.param(
             {"manifests": [Manifest("bad.yaml, document 1", deployment("Bad_name", 1))]},

@@ -110,9 +110,26 @@ def test_report_names_the_changes(recording: Path, tmp_path: Path):
     assert "3      1" in next(line for line in result.output.splitlines() if "4 cpu, 8Gi  default" in line)
 
 
+def test_exit_code_is_1_if_no_number_of_nodes_is_enough(
+    recording: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+):
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: large}, "
+        "spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 5}}}]}}"
+    )
+    assert replay(recording, ReplayOptions(), ChangeOptions(files=(manifest,), fit="n")) == 1
+    assert b"default: no number of nodes like n is enough (1 pending with 0)" in capfdbinary.readouterr().out
+    assert replay(recording, ReplayOptions(as_json=True), ChangeOptions(fit="n")) == 0
+    fit = json.loads(capfdbinary.readouterr().out)["runs"][1]["fit"]
+    assert fit == {"like": "n", "nodes": 0, "runs": [{"nodes": 0, "pending": 0}]}
+
+
 def test_changes_are_checked_before_the_recording_is_read(tmp_path: Path):
     with pytest.raises(UserError, match="--add-nodes needs --like"):
         replay(tmp_path / "missing", ReplayOptions(), ChangeOptions(add_nodes=1))
+    with pytest.raises(UserError, match="--traces and --fit are mutually exclusive"):
+        replay(tmp_path / "missing", ReplayOptions(traces=tmp_path / "traces"), ChangeOptions(fit="n"))
 
 
 def test_recording_larger_than_memory_is_refused(recording: Path, monkeypatch: pytest.MonkeyPatch):
