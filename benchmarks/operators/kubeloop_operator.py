@@ -1,42 +1,22 @@
 """Sites, written for kubeloop: a ConfigMap and a Deployment for each Site, and its status.
 
-kubeloop run --controllers kubeloop_operator:Sites
+PYTHONPATH=../../tests kubeloop run --controllers kubeloop_operator:Sites
 """
 
 import os
-from typing import Any
 
 from kubeloop.controllers.api import (
-    Condition,
     Controller,
     ControllerHandle,
     For,
-    Object,
     Owns,
     ReconcileOptions,
     Request,
     Result,
-    Struct,
     new_resource,
 )
 from kubeloop.controllers.api.resources import CONFIG_MAPS, DEPLOYMENTS
-
-
-class SiteSpec(Struct):
-    image: str = ""
-    replicas: int = 0
-    text: str = ""
-
-
-class SiteStatus(Struct):
-    ready_replicas: int = 0
-    conditions: tuple[Condition, ...] = ()
-
-
-class Site(Object):
-    spec: SiteSpec = SiteSpec()
-    status: SiteStatus = SiteStatus()
-
+from support.controllers.sites import Site, config_map_of, deployment_of
 
 SITES = new_resource(Site, "bench.example.com/v1")
 
@@ -63,27 +43,3 @@ class Sites(Controller):
         reason = "MinimumReplicasAvailable" if is_ready else "ReplicasMissing"
         await self.set_condition(site, "Ready", is_ready, reason, readyReplicas=ready)
         return None
-
-
-def config_map_of(site: Site) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": site.metadata.name},
-        "data": {"index.html": site.spec.text},
-    }
-
-
-def deployment_of(site: Site) -> dict[str, Any]:
-    labels = {"site": site.metadata.name}
-    container = {"name": "web", "image": site.spec.image}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": site.metadata.name},
-        "spec": {
-            "replicas": site.spec.replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }

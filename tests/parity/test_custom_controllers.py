@@ -44,7 +44,7 @@ async def test_controller_of_an_author_runs_on_kube_apiserver(kube_apiserver: Re
             created = await eventually(read, lambda it: it.status.conditions)
             assert created.metadata.finalizers == (FINALIZER,)
             (ready,) = created.status.conditions
-            assert (ready["type"], ready["status"], ready["observedGeneration"]) == ("Ready", "True", 1)
+            assert (ready.type, ready.status, ready.observed_generation) == ("Ready", "True", 1)
             assert (await client.get(CONFIG_MAPS, "blog", "default"))["data"] == {"index.html": "hello"}
             assert (await client.get(DEPLOYMENTS, "blog", "default")).spec.replicas == 0
             await client.delete(created)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.controllers.api import (
+    Condition,
     Controller,
     ControllerHandle,
     For,
@@ -28,7 +29,7 @@ class SiteSpec(Struct):
 
 class SiteStatus(Struct):
     ready_replicas: int = 0
-    conditions: tuple[dict[str, Any], ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class Site(Object):
