@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, Unpack
 
 import msgspec
+from msgspec import UNSET
 
-from kubeloop.controllers.api.objects import ApiObject, Request, kind_of, manifest_of, metadata_of
+from kubeloop.controllers.api.objects import ApiObject, Request, kind_of, manifest_of, metadata_of, status_of
 from kubeloop.controllers.api.patches import Patch, merge_patch, pinned_merge_patch, strategic_merge_patch
 from kubeloop.controllers.runtime.pods.pod_control import PodControl
 from kubeloop.controllers.runtime.resources.served_resources import ServedResources
@@ -222,8 +223,7 @@ class Client:
 
         Raises Conflict if it is another version than `obj`: no status that was computed from an old state is written.
         """
-        present = manifest_of(obj).get("status") or {}
-        if _has(present, status, omits_defaults=isinstance(obj, Object)):
+        if _has(status_of(obj), status):
             return obj
         return await self.patch(
             obj, Patch(PatchType.MERGE, lambda obj: pinned_merge_patch(obj, status=status)), subresource="status"
@@ -415,13 +415,40 @@ def _applied_state(obj: ApiObject, subresource: str) -> object:
     return metadata.uid, metadata.generation, hashlib.blake2b(msgspec.json.encode(fields, order="sorted")).digest()
 
 
-def _has(present: Any, changes: Mapping[str, JSONValue], *, omits_defaults: bool) -> bool:
-    """Return True if a merge patch changes nothing. omits_defaults: `present` lacks fields with a default value."""
+def _has(present: Any, changes: Mapping[str, JSONValue]) -> bool:
+    """Return True if a merge patch changes nothing of a Struct or JSON.
+
+    Fields that the Struct does not declare count as changes.
+    """
     for name, value in changes.items():
-        before = present.get(name)
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            if not _has(before, value, omits_defaults=omits_defaults):
-                return False
-        elif before != value and not (omits_defaults and name not in present and not value):
+        before = _member(present, name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping | msgspec.Struct):
+            is_same = _has(before, value)
+        elif before is UNSET:
+            is_same = False
+        elif value is None:  # removes the field; one of a Struct is absent, or has its default
+            is_same = name not in (present if isinstance(present, Mapping) else msgspec.to_builtins(present))
+        else:
+            is_same = _equals(before, value)
+        if not is_same:
             return False
     return True
+
+
+def _member(present: Any, name: str) -> Any:
+    """Return a field of a Struct or JSON by its name in JSON; UNSET if the Struct does not declare it."""
+    if isinstance(present, Mapping):
+        return present.get(name)
+    attribute = dict(zip(present.__struct_encode_fields__, present.__struct_fields__, strict=True)).get(name)
+    return UNSET if attribute is None else getattr(present, attribute)
+
+
+def _equals(present: Any, value: JSONValue) -> bool:
+    """Return True if a Struct, or a value of one, is this JSON value."""
+    if isinstance(present, list | tuple) and isinstance(value, builtins.list):
+        return len(present) == len(value) and all(map(_equals, present, value))
+    if isinstance(present, msgspec.Struct) and isinstance(value, Mapping):
+        with suppress(msgspec.ValidationError):
+            is_declared = value.keys() <= set(present.__struct_encode_fields__)
+            return is_declared and msgspec.convert(value, type(present)) == present
+    return present == value or msgspec.to_builtins(present) == value

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
+
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Condition, to_json
 
@@ -58,4 +60,4 @@ def is_condition_true(conditions: Iterable[Condition | Mapping[str, Any]], type_
 
 
 def _json(condition: Condition | Mapping[str, Any]) -> dict[str, Any]:
-    return dict(to_json(condition) if isinstance(condition, Condition) else condition)
+    return dict(to_json(condition) if isinstance(condition, msgspec.Struct) else condition)

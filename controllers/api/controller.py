@@ -18,7 +18,7 @@ import msgspec
 from kubeloop.controllers.api.cache import Cache
 from kubeloop.controllers.api.client import Client
 from kubeloop.controllers.api.conditions import ConditionStatus, set_condition
-from kubeloop.controllers.api.objects import ApiObject, Request, manifest_of, metadata_of, set_controller_reference
+from kubeloop.controllers.api.objects import ApiObject, Request, metadata_of, set_controller_reference, status_of
 from kubeloop.controllers.api.patches import Patch, pinned_merge_patch
 from kubeloop.controllers.api.permissions import AccessRule
 from kubeloop.controllers.api.recorder import Recorder
@@ -213,9 +213,9 @@ class Controller:
 
         observedGeneration is the generation of `obj`; lastTransitionTime changes with the status.
         """
-        present = (manifest_of(obj).get("status") or {}).get("conditions") or []
+        present = status_of(obj)
         conditions = set_condition(
-            present,
+            (present.get("conditions") if isinstance(present, Mapping) else getattr(present, "conditions", None)) or (),
             type_,
             status,
             reason,

@@ -62,6 +62,12 @@ def manifest_of(obj: ApiObject) -> dict[str, JSONValue]:
     return manifest
 
 
+def status_of(obj: ApiObject) -> Any:
+    """Return the status of an object, as a Struct or JSON; {} if there is none."""
+    status = getattr(obj, "status", None) if isinstance(obj, Object) else obj.get("status")
+    return {} if status is None else status
+
+
 def group_of(api_version: str) -> str:
     """Return the API group of an apiVersion; "" for the core group."""
     return api_version.rpartition("/")[0]

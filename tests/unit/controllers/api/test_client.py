@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from kubeloop.kube.errors import (
     NamespaceTerminating,
     NotFound,
 )
-from kubeloop.kube.objects.api_types import ObjectMeta, PartialObjectMetadata
+from kubeloop.kube.objects.api_types import Condition, Object, ObjectMeta, PartialObjectMetadata, Struct
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -25,6 +26,7 @@ from kubeloop.kube.objects.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     VOLUME_ATTRIBUTES_CLASSES,
+    new_resource,
 )
 from support.apiserver.fake_apiserver import WIDGETS
 from support.controllers.sites import CRD, SITES, Site, SiteSpec
@@ -118,6 +120,54 @@ async def test_status_is_written_if_it_differs(client, fake_apiserver):
     with pytest.raises(Conflict):
         await client.patch_status(typed, {"readyReplicas": 1})
     assert (await client.update_status({**written, "status": {"a": 1}}))["status"] == {"a": 1}
+
+
+class PartStatus(Struct):
+    text: str = ""
+    since: datetime | None = None
+
+
+class FullStatus(Struct):
+    phase: str = "Pending"
+    count: int = 0
+    part: PartStatus = PartStatus()
+    conditions: tuple[Condition, ...] = ()
+    parts: tuple[PartStatus, ...] = ()
+
+
+class FullSite(Object):
+    status: FullStatus = FullStatus()
+
+
+FULL_SITES = new_resource(FullSite, "example.com/v1", plural="sites", kind="Site")
+TIME = "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "requests"),
+    [
+        ({"phase": "Pending", "count": 0}, {"phase": "Pending"}, 0),  # defaults
+        ({"conditions": [{"type": "Ready", "message": ""}]}, {"conditions": [{"type": "Ready", "message": ""}]}, 1),
+        ({"conditions": [{"type": "Ready", "message": ""}]}, {"conditions": [{"type": "Ready", "reason": "A"}]}, 2),
+        ({"conditions": [{"type": "Ready", "other": 1}]}, {"conditions": [{"type": "Ready", "other": 1}]}, 2),
+        ({"conditions": [{"type": "Ready"}]}, {"conditions": []}, 2),
+        ({"part": {"text": "a", "since": TIME}}, {"part": {"since": TIME}}, 1),  # a merge patch keeps the text
+        ({"parts": [{"text": "a", "since": TIME}]}, {"parts": [{"since": TIME}]}, 2),  # and replaces a list
+        ({"part": {"text": "a"}}, {"part": {"text": ""}}, 2),
+        ({"part": {"text": "a"}}, {"part": {"text": None}}, 2),
+        ({"part": {"text": None}, "phase": None}, {"part": {"text": None}}, 0),
+        ({"undeclared": 3}, {"undeclared": 0}, 2),
+    ],
+)
+async def test_typed_status_is_written_if_it_differs(client, fake_apiserver, first, second, requests):
+    await client.create(site_manifest() | {"metadata": {"name": "blog", "namespace": "ns"}})
+    count = len(fake_apiserver.transport.sent)
+    site = await client.get(FULL_SITES, "blog", "ns")
+    for status in (first, second):
+        site = await client.patch_status(site, status)
+        assert await client.get(FULL_SITES, "blog", "ns") == site
+    sent = [request for request in fake_apiserver.transport.sent[count:] if request.method == "PATCH"]
+    assert len(sent) == requests
 
 
 async def test_apply_sets_fields_and_removes_those_of_an_earlier_apply(client):

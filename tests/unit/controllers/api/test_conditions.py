@@ -5,9 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from kubeloop.controllers.api.conditions import find_condition, is_condition_true, set_condition
-from kubeloop.kube.objects.api_types import Condition
+from kubeloop.kube.objects.api_types import Condition, Struct
 
 FIRST, LATER = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+
+
+class OwnCondition(Struct):
+    """A condition of an author's own type."""
+
+    type: str
+    since: datetime
 
 
 def test_transition_time_changes_with_the_status_only():
@@ -29,11 +36,11 @@ def test_transition_time_changes_with_the_status_only():
 
 
 def test_other_conditions_stay_in_order():
-    other = Condition(type="Stalled", status="False", reason="No")
-    conditions = set_condition([other], "Ready", True, "Available", now=FIRST)
-    assert [condition["type"] for condition in conditions] == ["Stalled", "Ready"]
+    other, own = Condition(type="Stalled", status="False", reason="No"), OwnCondition(type="Own", since=FIRST)
+    conditions = set_condition([other, own], "Ready", True, "Available", now=FIRST)
+    assert [condition["type"] for condition in conditions] == ["Stalled", "Own", "Ready"]
     conditions = set_condition(conditions, "Stalled", True, "Yes", now=FIRST)
-    assert [condition["status"] for condition in conditions] == ["True", "True"]
+    assert [condition.get("status") for condition in conditions] == ["True", None, "True"]
 
 
 def test_condition_is_found_by_type():
