@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -41,8 +41,7 @@ class Cache:
     def get(self, resource: Resource[T], name: str | Request, namespace: str = "") -> T | None:
         """Return an object, None if it does not exist."""
         request = name if isinstance(name, Request) else Request(namespace, name)
-        self._of(resource)  # raises NotWatched
-        return cast("T | None", self.find(resource, request))
+        return cast("T | None", _find(self._of(resource), request))
 
     def list(self, resource: Resource[T], namespace: str = "", *, label_selector: str = "") -> builtins.list[T]:
         """Return all objects, or those of a namespace, that match."""
@@ -114,10 +113,7 @@ class Cache:
 
     def find(self, resource: Resource[Any], request: Request) -> Any:
         """Return an object in the form in which it is watched; None if it does not exist, or is not watched."""
-        informers = self._informers.get(_key(resource), {})
-        informer = informers.get(request.namespace) or informers.get("")
-        obj = informer.store.get(request.key) if informer is not None else None
-        return None if obj is None else _copy(obj)
+        return _find(self._informers.get(_key(resource), {}), request)
 
     def has(self, resource: Resource[Any]) -> bool:
         """Return True if the resource is watched."""
@@ -137,6 +133,13 @@ class Cache:
                     f"not {resource.type.__name__}: read it by the resource of the watch"
                 )
         return informers
+
+
+def _find(informers: Mapping[str, SharedInformer[Any]], request: Request) -> Any:
+    """Return a copy of an object, or None. informers: by namespace, "" for all."""
+    informer = informers.get(request.namespace) or informers.get("")
+    obj = informer.store.get(request.key) if informer is not None else None
+    return None if obj is None else _copy(obj)
 
 
 def _key(resource: Resource[Any]) -> tuple[str, str, str]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, Unpack
 
@@ -31,6 +31,7 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 T = TypeVar("T")
 T_obj = TypeVar("T_obj", bound=ApiObject)
 
+_NO_SPAN = nullcontext()
 _MAX_APPLIED = 50_000  # manifests whose last apply is remembered, at some 300 bytes each
 _CONTROLLERS = {
     "deployments.apps": "deployment",
@@ -121,6 +122,7 @@ class Client:
         self._served = ServedResources(client)
         self._by_type: dict[type, Resource[Any]] = {}
         self._by_kind: dict[tuple[str, str], Resource[Any]] = {}
+        self._typed: dict[tuple[str, str, type], Resource[Any]] = {}  # of these, with the types of written objects
         self._applied: dict[str, tuple[bytes, object]] = {}  # digest of the manifest, and the state after the request
         shared_types: set[type] = set()
         for resource in (*ALL, *resources):
@@ -153,12 +155,19 @@ class Client:
         if isinstance(obj, Object) and type(obj) in self._by_type:
             return self._by_type[type(obj)]
         api_version, kind = kind_of(obj)
-        resource = self._by_kind.get((api_version, kind))
+        type_ = type(obj) if isinstance(obj, Object) else dict
+        typed = self._typed.get((api_version, kind, type_))
+        if typed is not None:
+            return typed
+        resource = known = self._by_kind.get((api_version, kind))
         if resource is None:
             resource = await self._served.find(lambda served: served.find(api_version, kind))
         if resource is None:
             raise NoKindMatch(f"the API server serves no {kind or 'kind'} of {api_version or 'no apiVersion'}")
-        return replace(resource, type=type(obj) if isinstance(obj, Object) else dict)
+        typed = replace(resource, type=type_)
+        if known is not None:  # the definition of others may change
+            self._typed[api_version, kind, type_] = typed
+        return typed
 
     # --- writes ------------------------------------------------------------------------------------------------------
 
@@ -176,12 +185,12 @@ class Client:
                 kind=owner.kind,
                 metadata=ObjectMeta(namespace=metadata.namespace, name=owner.name),
             )
-            async with self._uncertain(resource):
+            with self._uncertain(resource):
                 created: T_obj = await self._pods.create_traced(resource, creator, body, reconcile, **query)
         else:
             if isinstance(reconcile, Reconcile):
                 body = reconcile.annotated(body)
-            async with self._write(resource, "create", obj):
+            with self._write(resource, "create", obj):
                 created = await self.raw.create(resource, body, metadata.namespace, query=query)
         return self._wrote(resource, created)
 
@@ -201,7 +210,7 @@ class Client:
         """Patch an object, and return the new version. Raises Conflict if an object of another uid has its name."""
         resource = await self.resource_of(obj)
         metadata = metadata_of(obj)
-        async with self._write(resource, f"patch {subresource}".strip(), obj):
+        with self._write(resource, f"patch {subresource}".strip(), obj):
             try:
                 patched: T_obj = await self.raw.patch(
                     resource,
@@ -240,7 +249,7 @@ class Client:
         resource, request, body, cached = step.resource, step.request, step.body, step.cached
         if step.unchanged is not None:
             return step.unchanged
-        async with self._write(resource, "apply", manifest):
+        with self._write(resource, "apply", manifest):
             applied: dict[str, Any] = await self.raw.patch(
                 resource,
                 request.name,
@@ -302,7 +311,7 @@ class Client:
         """Set the replicas of an object by its subresource scale."""
         resource = await self.resource_of(obj)
         metadata = metadata_of(obj)
-        async with self._write(resource, "scale", obj):
+        with self._write(resource, "scale", obj):
             scale = await self.raw.patch(
                 replace(resource, type=dict),
                 metadata.name,
@@ -328,9 +337,8 @@ class Client:
             options.setdefault("precondition_uid", metadata.uid)
         if resource_version:
             options["precondition_resource_version"] = metadata.resource_version
-        with suppress(NotFound):
-            async with self._write(resource, "delete", obj):
-                await self.raw.delete(resource, metadata.name, metadata.namespace, **options)
+        with suppress(NotFound), self._write(resource, "delete", obj):
+            await self.raw.delete(resource, metadata.name, metadata.namespace, **options)
         self._applied.pop(f"{resource.group_resource} {Request.of(obj)} ", None)
 
     async def evict(self, pod: ApiObject, **options: Unpack[DeleteArguments]) -> None:
@@ -347,9 +355,8 @@ class Client:
             "metadata": {"name": metadata.name, "namespace": metadata.namespace},
             "deleteOptions": api_client.delete_options(options) or {},
         }
-        with suppress(NotFound):
-            async with self._write(PODS, "evict", pod):
-                await self.raw.create_raw(PODS, body, metadata.namespace, name=metadata.name, subresource="eviction")
+        with suppress(NotFound), self._write(PODS, "evict", pod):
+            await self.raw.create_raw(PODS, body, metadata.namespace, name=metadata.name, subresource="eviction")
 
     # --- steps of writes ---------------------------------------------------------------------------------------------
 
@@ -360,14 +367,15 @@ class Client:
                 f"{resource.kind} declares only some fields of the object: use patch with merge_from, or apply"
             )
         metadata = metadata_of(obj)
-        async with self._write(resource, f"update {subresource}".strip(), obj):
+        with self._write(resource, f"update {subresource}".strip(), obj):
             updated: T_obj = await self.raw.update(
                 resource, metadata.name, self._manifest(resource, obj), metadata.namespace, subresource=subresource
             )
         return self._wrote(resource, updated)
 
     def _manifest(self, resource: Resource[Any], obj: ApiObject) -> dict[str, Any]:
-        return {**manifest_of(obj), "apiVersion": resource.api_version, "kind": resource.kind}
+        fields = obj if isinstance(obj, Mapping) else manifest_of(obj)
+        return {**fields, "apiVersion": resource.api_version, "kind": resource.kind}
 
     def _wrote(self, resource: Resource[Any], obj: T_obj) -> T_obj:
         """Record and return an object of a response, which has no managedFields, like those of the cache."""
@@ -376,17 +384,15 @@ class Client:
         self._observer.wrote(resource, obj)
         return obj
 
-    @asynccontextmanager
-    async def _write(self, resource: Resource[Any], verb: str, obj: ApiObject) -> AsyncIterator[None]:
+    def _write(self, resource: Resource[Any], verb: str, obj: ApiObject) -> AbstractContextManager[None]:
         """Record a write in the trace of the reconcile that sends it."""
         reconcile = current_span.get()
-        action = f"{verb} {resource.singular or resource.kind.lower()} {metadata_of(obj).name}".rstrip()
-        span = reconcile.action_span(action) if isinstance(reconcile, Reconcile) else nullcontext()
-        if isinstance(reconcile, Reconcile) and verb != "delete" and resource.group_resource in _CONTROLLERS:
+        if not isinstance(reconcile, Reconcile):
+            return self._uncertain(resource)
+        if verb != "delete" and resource.group_resource in _CONTROLLERS:
             reconcile.will_trigger(_CONTROLLERS[resource.group_resource], Request.of(obj).key)
-        async with self._uncertain(resource):
-            with span:
-                yield
+        action = f"{verb} {resource.singular or resource.kind.lower()} {metadata_of(obj).name}".rstrip()
+        return self._uncertain(resource, reconcile.action_span(action))
 
     def _withdraw(self, resource: Resource[Any], key: str) -> None:
         """Record that a write changed nothing."""
@@ -394,11 +400,12 @@ class Client:
         if isinstance(reconcile, Reconcile) and resource.group_resource in _CONTROLLERS:
             reconcile.will_not_trigger(_CONTROLLERS[resource.group_resource], key)
 
-    @asynccontextmanager
-    async def _uncertain(self, resource: Resource[Any]) -> AsyncIterator[None]:
+    @contextmanager
+    def _uncertain(self, resource: Resource[Any], span: AbstractContextManager[None] = _NO_SPAN) -> Iterator[None]:
         """Record a write without response."""
         try:
-            yield
+            with span:
+                yield
         except ServerUnreachable as error:
             if error.maybe_applied:
                 self._observer.maybe_wrote(resource)
@@ -450,5 +457,5 @@ def _equals(present: Any, value: JSONValue) -> bool:
     if isinstance(present, msgspec.Struct) and isinstance(value, Mapping):
         with suppress(msgspec.ValidationError):
             is_declared = value.keys() <= set(present.__struct_encode_fields__)
-            return is_declared and msgspec.convert(value, type(present)) == present
-    return present == value or msgspec.to_builtins(present) == value
+            return is_declared and bool(msgspec.convert(value, type(present)) == present)
+    return bool(present == value or msgspec.to_builtins(present) == value)

@@ -213,7 +213,8 @@ class ControllerRunner(EventDrivenController):
     async def reconcile(self, key: str) -> float | None:
         """Run the author's reconcile, once the caches show the last writes of `key`; see ReconcileFunction."""
         for cluster in (self._own, *self._watched_clusters.values()):
-            await cluster.writes.await_uncertain(key)
+            if cluster.writes.is_uncertain(key):
+                await cluster.writes.await_uncertain(key)
         self._consistency.ensure_ready(key)
         reason = self.queue.pop_reasons(key)
         request = Request.parse(key)
@@ -298,8 +299,7 @@ class _OwnWrites:
         """Postpone the next reconcile of the present key until the cache shows this object. See WriteObserver."""
         informer, reconcile = self._cache.informer_of(resource, obj), current_span.get()
         if informer is not None and isinstance(reconcile, Reconcile):
-            version = metadata_of(obj).resource_version
-            self._consistency.wrote_at(reconcile.key, "", repr(id(informer)), version)
+            self._consistency.wrote_at(reconcile.key, "", repr(id(informer)), metadata_of(obj).resource_version)
 
     def maybe_wrote(self, resource: Resource[Any]) -> None:
         reconcile = current_span.get()
@@ -309,6 +309,10 @@ class _OwnWrites:
     def cached(self, resource: Resource[Any], request: Request) -> ApiObject | None:
         obj: ApiObject | None = self._cache.find(resource, request)
         return obj
+
+    def is_uncertain(self, key: str) -> bool:
+        """Return True if reconciles of `key` have written without a response."""
+        return key in self._uncertain
 
     async def await_uncertain(self, key: str) -> None:
         """Postpone the reconcile of `key`, after a write without a response, until the caches show all that was

@@ -6,8 +6,8 @@ A reconcile that changed and logged nothing costs one object and is not recorded
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from kubeloop.kube.client.current_span import current_span
@@ -107,16 +107,9 @@ class Reconcile:
         if link:
             self.link(link)
 
-    @contextmanager
-    def action_span(self, action: str) -> Iterator[None]:
+    def action_span(self, action: str) -> AbstractContextManager[None]:
         """Record the body as an action with a span; as failed if the body raises."""
-        start_ns = self._owner.now_ns()
-        try:
-            yield
-        except Exception as error:
-            self.add_action(action, start_ns=start_ns, error=str(error))
-            raise
-        self.add_action(action, start_ns=start_ns)
+        return _ActionSpan(self, action, self._owner.now_ns())
 
     def link(self, traceparent: str, relation: str = "cause") -> None:
         """Link this reconcile to another span: of the request that caused it, or of a pod it created ("pod")."""
@@ -170,6 +163,19 @@ class Reconcile:
             error,
             self.kind,
         )
+
+
+class _ActionSpan(AbstractContextManager[None]):
+    __slots__ = ("_action", "_reconcile", "_start_ns")
+
+    def __init__(self, reconcile: Reconcile, action: str, start_ns: int) -> None:
+        self._reconcile, self._action, self._start_ns = reconcile, action, start_ns
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self._reconcile.add_action(self._action, start_ns=self._start_ns)
+        elif isinstance(error, Exception):  # not a cancellation
+            self._reconcile.add_action(self._action, start_ns=self._start_ns, error=str(error))
 
 
 class ReconcileRecorder:
