@@ -1,26 +1,43 @@
-"""Size of a recorded day, and time of a plan: writes a recording with Deployments, and plans a change of it.
+"""Size of a recorded day, and time of plans: writes a recording with Deployments, and plans changes of it.
 
-    .venv/bin/python benchmarks/recordings.py [--nodes 1000] [--pods 10000] [--day 50000]
+    .venv/bin/python benchmarks/recordings.py [--nodes 1000] [--pods 10000] [--day 50000] [--live]
 
---day: number of pods that are created, run and deleted in the recorded day, after the first list.
+--day: number of pods that are created, run and deleted in the recorded day, after the first list. --live: the same
+plans of a real kube-apiserver with the objects of the recording (KUBEBUILDER_ASSETS).
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import dataclasses
 import heapq
+import json
 import random
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.client.api_client import ApiClient, PatchType
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.objects import resources
+from kubeloop.kube.objects.resources import NODES, PODS, REPLICA_SETS, Resource
+from kubeloop.recording.changes import state_at
+from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.writer import Header, RecordingWriter
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from support.comparison.real_apiserver import real_apiserver
+
 JSON = dict[str, Any]
+SERVER_FLAGS = {"max-requests-inflight": "4000", "max-mutating-requests-inflight": "4000"}
 DEPLOYMENTS = 300
 CREATED = "2026-01-01T00:00:00Z"
 LIMITS = {"revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}
@@ -124,11 +141,11 @@ def write(path: Path, nodes: int, pods: int, day: int) -> None:
             for number in range(pods)
         ],
     }
-    for resource, objects in lists.items():
-        writer.start_list(resource)
+    for name, objects in lists.items():
+        writer.start_list(name)
         for item in objects:
-            writer.put(resource, item)
-        writer.end_list(resource)
+            writer.put(name, item)
+        writer.end_list(name)
     events = [(rng.uniform(0, 80_000), number, 0) for number in range(day)]
     heapq.heapify(events)
     while events:
@@ -145,20 +162,73 @@ def write(path: Path, nodes: int, pods: int, day: int) -> None:
     writer.close()
 
 
+async def create(kubeconfig: str, recording: Path) -> None:
+    """Create the first objects of a recording on an API server, which gives them other UIDs."""
+    state = state_at(RecordingFile(recording), 0.0)
+    client = ApiClient(await connect(kubeconfig, None), clock=SystemClock(), rng=random.Random(1))
+    uids: dict[str, str] = {}
+
+    async def create_one(resource: Resource[Any], body: JSON) -> None:
+        metadata = {name: value for name, value in body["metadata"].items() if name != "uid"}
+        for owner in metadata.get("ownerReferences", ()):
+            owner["uid"] = uids[owner["uid"]]
+        plain, namespace = dataclasses.replace(resource, type=dict), metadata.get("namespace", "")
+        created = await client.create(plain, {**body, "metadata": metadata}, namespace)
+        uids[body["metadata"]["uid"]] = created["metadata"]["uid"]
+        patch = {"status": body["status"]}
+        await client.patch(plain, metadata["name"], patch, PatchType.MERGE, namespace, subresource="status")
+
+    try:
+        for resource in (NODES, resources.DEPLOYMENTS, REPLICA_SETS, PODS):
+            bodies = iter(state.of(resource).values())
+
+            async def worker(resource: Resource[Any] = resource, bodies: Iterator[JSON] = bodies) -> None:
+                for body in bodies:
+                    await create_one(resource, body)
+
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(32):
+                    workers.create_task(worker())
+    finally:
+        await client.close()
+
+
+def plan(folder: Path, *cluster: str) -> None:
+    """Print the time of plans: of 166 more pods, of pods that fit on no node, and on an empty node only."""
+    manifest = folder / "large.json"
+    for pods, cpu in ((0, 0), (1_000, 33), (2_880, 33), (1_000, 32), (2_880, 32)):
+        arguments = ["--scale=deploy/app-0=200"]
+        if pods:
+            large, _ = workload(0, pods)
+            metadata = {"name": "large", "namespace": "default"}
+            large["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": f"{cpu}"}}
+            manifest.write_text(json.dumps({**large, "metadata": metadata, "status": {}}))
+            arguments = [f"--filename={manifest}"]
+        began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "kubeloop", "plan", *cluster, *arguments]
+        output = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True).stdout
+        seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        print(
+            f"plan with {pods} pending pods of {cpu} CPUs: {seconds:.1f} s, {used:.1f} s CPU; {output.splitlines()[-1]}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     for name, default in (("nodes", 1_000), ("pods", 10_000), ("day", 50_000)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--live", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path, began = Path(folder) / "day.kubeloop", time.process_time()
         write(path, arguments.nodes, arguments.pods, arguments.day)
         print(f"recording: {path.stat().st_size / 1e6:.1f} MB, {time.process_time() - began:.1f} s CPU")
-        command = [sys.executable, "-m", "kubeloop", "plan", f"--cluster={path}", "--scale=deploy/app-0=200"]
-        command += ["--at=0"]
-        began = time.perf_counter()
-        subprocess.run(command, check=True)
-        print(f"plan: {time.perf_counter() - began:.1f} s")
+        plan(Path(folder), f"--cluster={path}", "--at=0")
+        if arguments.live:
+            with real_apiserver(Path(folder) / "server", SERVER_FLAGS) as server:
+                asyncio.run(create(str(server.kubeconfig), path))
+                plan(Path(folder), f"--kubeconfig={server.kubeconfig}")
 
 
 if __name__ == "__main__":

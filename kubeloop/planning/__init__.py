@@ -10,6 +10,7 @@
     node_pools.py      pools, zones and resources of nodes
     webhooks.py        admission webhooks that cannot be called
     result.py          the plan as data
+    memory_guard.py    the end of a run without memory
     fit.py             the fewest nodes with which nothing is pending
     planner.py         computes the plan
     texts.py           the plan as text, Markdown and JUnit XML

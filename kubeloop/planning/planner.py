@@ -16,6 +16,7 @@ from kubeloop.kube.objects.resources import CRON_JOBS, HORIZONTAL_POD_AUTOSCALER
 from kubeloop.kube.user_error import UserError
 from kubeloop.planning.cluster_copy import ClusterCopy, gates_of, other_schedulers, prepared, running_copy
 from kubeloop.planning.fit import fewest_nodes
+from kubeloop.planning.memory_guard import memory_guard
 from kubeloop.planning.node_pools import NodeUse, compare_use, nodes_for_requests, pool_of, use_of
 from kubeloop.planning.object_changes import DEPENDENT_KINDS, object_changes
 from kubeloop.planning.plan_changes import Drain, NodeCopies, PlanChanges, make_changes, named_node
@@ -115,7 +116,10 @@ class _Planner:
     async def plan(self) -> tuple[Plan, list[JSON]]:
         """Return the plan, and the pods that are pending at its end."""
         state, markers = self._cluster.state, self._times.markers
-        async with running_copy(state, configuration=self._configuration, pod_markers=markers) as copy:
+        async with (
+            running_copy(state, configuration=self._configuration, pod_markers=markers) as copy,
+            memory_guard(copy.store, self._cluster.name),
+        ):
             plan = await self._planned(copy)
             pending = _pending(copy)
             if self._helps and pending:

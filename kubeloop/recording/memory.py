@@ -15,7 +15,7 @@ REPLAY_PER_BYTE: Final = 25
 """The same in a replay, which also has all controllers, kubelets and the history of watches."""
 DECODED_PER_BYTE: Final = 4
 """Bytes of memory per byte of JSON that is only decoded."""
-_CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+_CGROUP: Final = Path("/sys/fs/cgroup")
 _STATM: Final = Path("/proc/self/statm")
 _MEMORY_INFO: Final = Path("/proc/meminfo")
 
@@ -35,7 +35,7 @@ class MemoryLimit:
         if self._needed > self._available:
             raise UserError(
                 f"{self._name}: the cluster is larger than memory: its objects so far need "
-                f"{_gibibytes(self._needed)}, and {_gibibytes(self._available)} are available",
+                f"{gibibytes(self._needed)}, and {gibibytes(self._available)} are available",
                 hint="use a machine with more memory, or a recording of one namespace (kubeloop record -n)",
             )
 
@@ -56,12 +56,22 @@ def available_memory() -> int:
         lines = []  # not Linux
     limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     try:
-        text = _CGROUP_LIMIT.read_text().strip()
+        text = (_CGROUP / "memory.max").read_text().strip()
     except OSError:
         text = "max"
     if text.isdigit():
-        limits.append(int(text))
+        limits.append(max(0, int(text) - _cgroup_used_bytes()))
     return min(limits)
+
+
+def _cgroup_used_bytes() -> int:
+    """Return the memory that the container uses, without the files that the system drops from memory first."""
+    try:
+        used = int((_CGROUP / "memory.current").read_text())
+        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    except OSError:
+        return 0
+    return used - int(statistics.get("inactive_file", 0))
 
 
 def _mapped_bytes() -> int:
@@ -72,5 +82,6 @@ def _mapped_bytes() -> int:
         return 0  # not Linux
 
 
-def _gibibytes(size: int) -> str:
+def gibibytes(size: int) -> str:
+    """Return the size for messages."""
     return f"{size / (1 << 30):.2f} GiB"

@@ -29,6 +29,7 @@ from kubeloop.kube.uids import new_uid
 from kubeloop.kube.user_error import UserError
 from kubeloop.planning.cluster_copy import RunningCluster
 from kubeloop.planning.fit import fewest_nodes
+from kubeloop.planning.memory_guard import memory_guard
 from kubeloop.planning.plan_changes import Drain, PlanChanges, make_changes, named_node
 from kubeloop.planning.recorded_metrics import MetricsTransport
 from kubeloop.planning.result import FitResult
@@ -97,7 +98,8 @@ def replay(
 ) -> ReplayResult:
     """Run the recorded day. changes: made at its start; of `changes.fit`, the run with the fewest nodes is returned.
 
-    Raises UserError for invalid options, such as plugins that cannot be loaded, and for impossible changes.
+    Raises UserError for invalid options, such as plugins that cannot be loaded, for impossible changes, and when no
+    memory is left.
     """
 
     def replay_with(count: int) -> tuple[ReplayResult, list[JSON]]:
@@ -169,7 +171,10 @@ class _Replay:
         # the recording may be of a kubeloop with the same seed, whose uids must not return
         rng = random.Random(f"replay/{self._options.seed}")
         settings = msgspec.structs.replace(self._options.settings(), controller_options=_CONTROLLER_OPTIONS)
-        async with run_api_server(self._options, clock=clock, rng=rng, pod_markers=self._markers_of) as api:
+        async with (
+            run_api_server(self._options, clock=clock, rng=rng, pod_markers=self._markers_of) as api,
+            memory_guard(api.store, day.name),
+        ):
             unsubscribe = [
                 api.store.subscribe(NODES, self._node_changed),
                 api.store.subscribe(PODS, self._pod_changed),

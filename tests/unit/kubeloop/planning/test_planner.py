@@ -150,6 +150,14 @@ def test_more_pods_than_fit_into_memory_are_refused(kind):
         planned(state, scale="deploy/web=2000000000") if kind == "scale" else planned(state, many)
 
 
+def test_plan_ends_with_an_error_when_no_memory_is_left(monkeypatch):
+    state, _ = shop()
+    at_start = iter([1 << 40])
+    monkeypatch.setattr("kubeloop.recording.memory.available_memory", lambda: next(at_start, 0))
+    with pytest.raises(UserError, match=r"no memory is left after \d+ s of virtual time"):
+        planned(state, scale="deploy/web=40")
+
+
 def test_rollout_without_room_and_without_unavailable_pods_never_completes():
     state, manifest = shop(nodes=1, replicas=2, cpu="2")
     manifest["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}

@@ -7,6 +7,7 @@ import resource
 import pytest
 
 from kubeloop.kube.user_error import UserError
+from kubeloop.recording import memory
 from kubeloop.recording.memory import (
     DECODED_PER_BYTE,
     MEMORY_PER_BYTE,
@@ -41,6 +42,17 @@ def test_replay_needs_more_memory_than_a_plan():
     limit = MemoryLimit("day.kubeloop", available=1_000 * MEMORY_PER_BYTE, per_byte=REPLAY_PER_BYTE)
     with pytest.raises(UserError):
         limit.add(1_000)
+
+
+def test_available_memory_is_what_the_container_does_not_use(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text(f"{3 << 20}\n")
+    assert available_memory() == 3 << 20
+    (tmp_path / "memory.current").write_text(f"{2 << 20}\n")
+    (tmp_path / "memory.stat").write_text(f"anon {1 << 20}\ninactive_file {1 << 19}\n")
+    assert available_memory() == (1 << 20) + (1 << 19)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory() > 3 << 20
 
 
 def test_available_memory_is_at_most_that_of_ulimit(monkeypatch):

@@ -355,6 +355,13 @@ def test_fit_adds_the_fewest_nodes_with_which_nothing_is_pending(recorded: Path,
     assert line in report_page(report)
 
 
+def test_replay_ends_with_an_error_when_no_memory_is_left(recorded: Path, monkeypatch: pytest.MonkeyPatch):
+    day = read_day(RecordingFile(recorded))
+    monkeypatch.setattr("kubeloop.recording.memory.available_memory", lambda: 1 << 20)
+    with pytest.raises(UserError, match=r"day\.kubeloop: no memory is left after \d+ s of virtual time, with 2\d pods"):
+        replay(day, "default", replay_options("", seed=0))
+
+
 def test_pods_of_a_node_deleted_at_the_start_move(recorded: Path):
     day = read_day(RecordingFile(recorded))
     (before,) = (obj for resource, obj in day.initial if resource.kind == "Pod")
