@@ -5,7 +5,7 @@ for what plugins return. NodeInfo, PodInfo and Snapshot are the data that plugin
 """
 
 from kubeloop.scheduler.api.cycle_state import CycleState, PodGroupCycleState
-from kubeloop.scheduler.api.dry_run import DryRunNode, DryRuns, FreeCapacity
+from kubeloop.scheduler.api.dry_run import DryRunNode, DryRuns
 from kubeloop.scheduler.api.events import (
     NODE,
     POD,
@@ -96,7 +96,6 @@ __all__ = [
     "ExtenderError",
     "FilterPlugin",
     "FilterRowsPlugin",
-    "FreeCapacity",
     "Handle",
     "Hint",
     "HintFunction",

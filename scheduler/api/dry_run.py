@@ -5,9 +5,11 @@ Implemented by `framework.dry_run`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Mask
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
@@ -31,23 +33,6 @@ class DryRunNode(Protocol):
         ...
 
 
-class FreeCapacity(Protocol):
-    """Free resources of a node in a dry run of one pod that is rejected by insufficient resources only."""
-
-    @property
-    def is_sufficient(self) -> bool:
-        """True if the pod fits now."""
-        ...
-
-    def remove_pod(self, other: PodInfo) -> None:
-        """Remove a pod: what it requests becomes free."""
-        ...
-
-    def add_pod_if_fits(self, other: PodInfo) -> bool:
-        """Add a removed pod again if the incoming pod fits in addition to it. False: it was not added."""
-        ...
-
-
 class DryRuns(Protocol):
     """Dry runs of one pod on nodes of the snapshot.
 
@@ -60,9 +45,9 @@ class DryRuns(Protocol):
         """Start a dry run on `node`."""
         ...
 
-    def free_capacity(self, node: NodeInfo, snapshot: Snapshot) -> FreeCapacity | None:
-        """Return the free capacity of a node if that alone decides whether the pod fits.
+    def capacity_needed(self, snapshot: Snapshot) -> tuple[Mapping[str, int], Mask] | None:
+        """Return what the pod needs of each resource, and the nodes that only a lack of it or of slots rejects [N].
 
-        None: other filters reject the node, or a filter has no `resources_needed`; then start a dry run.
+        None: other filters read pods, or cannot be evaluated for all nodes at once; then start a dry run on each.
         """
         ...

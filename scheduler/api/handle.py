@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.client.api_client import ApiClient
@@ -44,8 +44,8 @@ class PodNominator(Protocol):
         """Increases with every change of a nomination."""
         ...
 
-    def stamp(self, node_name: str) -> int:
-        """Return a number that is the same while the nominations to the node are the same; 0 for none."""
+    def nodes(self) -> Set[str]:
+        """Return the nodes with nominated pods."""
         ...
 
 

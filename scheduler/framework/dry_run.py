@@ -6,7 +6,7 @@ sums is then enough, and filters that read no pods at all run only once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,49 +21,6 @@ from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.plugin_calls import filter_node
 
 
-class NodeFreeCapacity:
-    """Free resources of a node in a dry run of a pod that only insufficient resources can reject.
-
-    needed: amount of each resource. _slots: how many more pods fit, in addition to the incoming one.
-    """
-
-    __slots__ = ("_free", "_needed", "_slots")
-
-    def __init__(self, needed: Mapping[str, int], node: NodeInfo, nominated: Iterable[PodInfo]) -> None:
-        self._needed = needed.items()
-        allocatable, requested = node.allocatable, node.requested
-        self._slots = allocatable.get("pods", 0) - len(node.pods) - 1
-        self._free = {name: allocatable.get(name, 0) - requested.get(name, 0) - amount for name, amount in self._needed}
-        for other in nominated:
-            self._slots -= 1
-            for name in self._free:
-                self._free[name] -= other.requests.get(name, 0)
-
-    def remove_pod(self, other: PodInfo) -> None:
-        """Remove a pod: what it requests becomes free."""
-        self._slots += 1
-        free, requests = self._free, other.requests
-        for name in free:
-            free[name] += requests.get(name, 0)
-
-    @property
-    def is_sufficient(self) -> bool:
-        return self._slots >= 0 and all(amount >= 0 for amount in self._free.values())
-
-    def add_pod_if_fits(self, other: PodInfo) -> bool:
-        """Add a removed pod again if the incoming pod fits in addition to it. False: it was not added."""
-        if self._slots < 1:
-            return False
-        free, requests = self._free, other.requests
-        for name, amount in free.items():
-            if amount < requests.get(name, 0):
-                return False
-        self._slots -= 1
-        for name in free:
-            free[name] -= requests.get(name, 0)
-        return True
-
-
 class NodeDryRuns:
     """Dry runs of one pod on nodes of the snapshot, in the cheapest way that the filters of this pod allow."""
 
@@ -74,39 +31,27 @@ class NodeDryRuns:
         self.only_sums = reads_only_sums(node_filters, state)
         self._filters = _applying(node_filters, state)
         self._sum_filters = [plugin for plugin in self._filters if _declares(plugin, "reads_only_pod_sums")]
-        self._needed: Mapping[str, int] | None = None
-        if self.only_sums and len(self._sum_filters) == 1 and _declares(self._sum_filters[0], "resources_needed"):
-            self._needed = self._sum_filters[0].resources_needed(state, pod)
-        self._passing: tuple[Snapshot, int, Mask] | None = None
 
     def __call__(self, node: NodeInfo) -> DryRunNode:
         if self.only_sums:
             return _SummedNode(self._node_filters, self._filters, self._sum_filters, self._state, self._pod, node)
         return _CopiedNode(self._node_filters, self._state, self._pod, node)
 
-    def free_capacity(self, node: NodeInfo, snapshot: Snapshot) -> NodeFreeCapacity | None:
-        """Return the free capacity of a node of the snapshot if that alone decides whether the pod fits.
-
-        None: other filters reject the node, or the filter declares no `resources_needed`.
-        """
-        if self._needed is None or not self._others_pass(snapshot)[snapshot.row_of[node.name]]:
+    def capacity_needed(self, snapshot: Snapshot) -> tuple[Mapping[str, int], Mask] | None:
+        others = [plugin for plugin in self._filters if plugin not in self._sum_filters]
+        by_rows = self._node_filters.filters_by_rows
+        if (
+            not self.only_sums
+            or len(self._sum_filters) != 1
+            or not _declares(self._sum_filters[0], "resources_needed")
+            or not all(plugin.name in by_rows for plugin in others)
+        ):
             return None
-        return NodeFreeCapacity(self._needed, node, self._node_filters.nominated_pods(self._pod, node.name))
-
-    def _others_pass(self, snapshot: Snapshot) -> Mask:
-        """Return which nodes pass the filters that read no pods: bool [N]."""
-        cached = self._passing
-        if cached is None or cached[0] is not snapshot or cached[1] != snapshot.generation:
-            passing = np.ones(len(snapshot), np.bool_)
-            for plugin in self._filters:
-                if plugin not in self._sum_filters:
-                    rows = np.flatnonzero(passing)
-                    if plugin.name in self._node_filters.filters_by_rows:
-                        passing[rows] = plugin.filter_rows(self._state, self._pod, snapshot, rows).passed
-                    else:
-                        passing[:] = False  # then each node takes a dry run
-            cached = self._passing = (snapshot, snapshot.generation, passing)
-        return cached[2]
+        passing = np.ones(len(snapshot), np.bool_)
+        for plugin in others:
+            rows = np.flatnonzero(passing)
+            passing[rows] = plugin.filter_rows(self._state, self._pod, snapshot, rows).passed
+        return self._sum_filters[0].resources_needed(self._state, self._pod), passing
 
 
 def reads_only_sums(node_filters: NodeFilters, state: CycleState) -> bool:

@@ -84,10 +84,14 @@ class NodeToStatus:
 
     def nodes_with_code(self, code: Code) -> Iterable[str]:
         """Return the names of nodes with this code, in the order of the rows."""
+        names: list[str] = self._snapshot.names[self.rows_with_code(code)].tolist()
+        return names + [name for name, status in self._unknown_nodes().items() if status.code is code]
+
+    def rows_with_code(self, code: Code) -> Rows:
+        """Return the rows with this code."""
         self._compute_codes()
         has_code = np.array([*(status.code is code for status in self._statuses), self.absent.code is code])
-        names: list[str] = self._snapshot.names[has_code[self._codes]].tolist()  # _NOT_REJECTED (-1): the last entry
-        return names + [name for name, status in self._unknown_nodes().items() if status.code is code]
+        return np.flatnonzero(has_code[self._codes])  # _NOT_REJECTED (-1): the last entry
 
     def count_reasons(self, num_all_nodes: int) -> Counter[str]:
         """Return reason -> number of nodes, including nodes that were not filtered."""

@@ -45,7 +45,6 @@ class Nominator:
         self._lookup = lookup
         self._by_node: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> pod, in order of nomination
         self._node_of: dict[str, str] = {}  # UID -> node
-        self._stamps: dict[str, int] = {}  # node -> stamp, for the nodes in _by_node
         self._changed: list[str] = []  # log of nodes whose nominations changed
         self._forgotten = 0  # number of changes that were removed from the log
 
@@ -85,14 +84,12 @@ class Nominator:
             self._note(node)
             if not pods:
                 del self._by_node[node]
-                del self._stamps[node]
 
     def _note(self, node: str) -> None:
         if len(self._changed) >= _MAX_CHANGES:
             self._forgotten += len(self._changed) // 2
             del self._changed[: len(self._changed) // 2]
         self._changed.append(node)
-        self._stamps[node] = self.version
 
     @property
     def version(self) -> int:
@@ -104,10 +101,6 @@ class Nominator:
         if version < self._forgotten:
             return None
         return set(self._changed[version - self._forgotten :])
-
-    def stamp(self, node_name: str) -> int:
-        """Return a number that is the same while the nominations to the node are the same; 0 for none."""
-        return self._stamps.get(node_name, 0)
 
     def nodes(self) -> Set[str]:
         """Return the nodes with nominated pods."""
@@ -123,4 +116,3 @@ class Nominator:
         """Assert that the indexes are consistent."""
         assert self._node_of == {uid: node for node, pods in self._by_node.items() for uid in pods}
         assert all(self._by_node.values())
-        assert self._stamps.keys() == self._by_node.keys()

@@ -5,11 +5,27 @@ Source: pickOneNodeForPreemption of framework/preemption, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from kubeloop.scheduler.cache.node_info import PodInfo
+
+PRIORITY_SHIFT = 1 << 31
+"""Makes priorities positive in sums, so that more victims with negative priority are not better than fewer."""
+
+
+def importance_at(now: datetime) -> Callable[[PodInfo], tuple[int, datetime, str]]:
+    """Return a sort key, most important first: highest priority, then earliest start (`now` if not started).
+
+    The order of pods that are equal in both is open in kube-scheduler. Here it is that of their UIDs, so that victims
+    do not depend on the order in which pods came to the node.
+    """
+
+    def importance(pod: PodInfo) -> tuple[int, datetime, str]:
+        return -pod.priority, pod.pod.status.start_time or now, pod.uid
+
+    return importance
 
 
 @dataclass(slots=True)
@@ -27,8 +43,7 @@ class Candidate:
     _all_started: bool | None = field(init=False, default=None, compare=False)  # None: not computed yet
 
     def __post_init__(self) -> None:
-        # Priorities are shifted above 0, so that more victims with negative priority are not better than fewer.
-        priorities = sum([victim.priority + (1 << 31) for victim in self.victims])
+        priorities = sum([victim.priority + PRIORITY_SHIFT for victim in self.victims])
         self.rank = (self.pdb_violations, self.victims[0].priority, priorities, len(self.victims))
 
     def earliest_start(self, now: datetime) -> datetime:

@@ -8,7 +8,6 @@ Source: plugins/defaultpreemption and framework/preemption of v1.36.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
 
 from kubeloop.kube.objects.api_types import Pod
@@ -31,13 +30,12 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.framework.plugin_calls import aggregated
-from kubeloop.scheduler.plugins.preemption.candidates import Candidate, best_candidate
+from kubeloop.scheduler.plugins.preemption.candidates import Candidate, best_candidate, importance_at
 from kubeloop.scheduler.plugins.preemption.disruption_budgets import Budget
 from kubeloop.scheduler.plugins.preemption.executor import PreemptionExecutor, Preemptor
 from kubeloop.scheduler.plugins.preemption.pod_group_preemption import select_victims
-from kubeloop.scheduler.plugins.preemption.victim_selection import VictimSelection, importance_at
+from kubeloop.scheduler.plugins.preemption.victim_selection import VictimSelection
 
-_NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _CLUSTER = "cluster"  # the node in the messages of a preemption for a group
 
 
@@ -76,23 +74,22 @@ class DefaultPreemption:
         reason = reason or self.ineligible_reason(pod, snapshot, statuses)
         if reason:
             return None, self._not_possible(reason)
-        potential_nodes = list(filter(snapshot.row_of.__contains__, statuses.nodes_with_code(Code.UNSCHEDULABLE)))
-        dry_run = self.victim_selection.dry_run(state, pod, snapshot, potential_nodes)
-        if not dry_run.candidates:
-            errors = [status for status in dry_run.rejections.values() if status.code is Code.ERROR]
+        dry_run = self.victim_selection.dry_run(state, pod, snapshot, statuses.rows_with_code(Code.UNSCHEDULABLE))
+        if not dry_run.has_candidates:
+            rejections, number = dry_run.rejections, len(snapshot)
+            errors = [status for name in rejections.nodes_with_code(Code.ERROR) if (status := rejections.get(name))]
             if errors:
                 return None, failed(self.name, f"preemption: {aggregated(errors)}")
-            dry_run.message = dry_run.message or _fit_error(len(snapshot), dry_run.rejections.values())
-            return PostFilterResult(), self._not_possible(dry_run.message)
+            message = fit_error_message(number, rejections.count_reasons(number))
+            return PostFilterResult(), self._not_possible(message)
         extenders = [
             extender for extender in self._handle.extenders if extender.preempts and extender.is_interested(pod.pod)
         ]
         if extenders:
             return self._preempt_with_extenders(pod, snapshot, dry_run.candidates, extenders)
-        return self._preempt(pod, dry_run.candidates)
+        return self._preempt(pod, dry_run.best(self._handle.clock.now()))
 
-    def _preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> PostFilterReturn | Awaitable[PostFilterReturn]:
-        best = best_candidate(candidates, self._handle.clock.now())
+    def _preempt(self, pod: PodInfo, best: Candidate) -> PostFilterReturn | Awaitable[PostFilterReturn]:
         if not self._evicts_in_background:
             return self._evict_and_wait(pod, best)
         self._executor.start(Preemptor.of_pod(pod), best.node, best.victims)
@@ -123,7 +120,7 @@ class DefaultPreemption:
                 return None, failed(self.name, f"preemption: {error}")
             if not candidates:
                 return None, self._not_possible("no candidate node for preemption")
-        outcome = self._preempt(pod, candidates)
+        outcome = self._preempt(pod, best_candidate(candidates, self._handle.clock.now()))
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
     def _extender_candidate(
@@ -215,14 +212,3 @@ def _is_being_preempted(pod: Pod) -> bool:
         if condition.type == "DisruptionTarget":
             return condition.status == "True" and condition.reason == "PreemptionByScheduler"
     return False
-
-
-def _fit_error(num_all_nodes: int, rejections: Iterable[Status]) -> str:
-    counts: Counter[str] = Counter()
-    rejected = 0
-    for status in rejections:
-        rejected += 1
-        counts.update(status.reasons)
-    if num_all_nodes > rejected:
-        counts[_NOT_HELPFUL] += num_all_nodes - rejected
-    return fit_error_message(num_all_nodes, counts)

@@ -9,23 +9,26 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
+import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import failed, unresolvable
+from kubeloop.scheduler.api.results import explain_rows_as, failed, unresolvable
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
-from kubeloop.scheduler.plugins.preemption.candidates import Candidate
+from kubeloop.scheduler.framework.fit_error import NodeToStatus
+from kubeloop.scheduler.framework.versioned_cache import VersionedCache
+from kubeloop.scheduler.plugins.preemption.candidates import Candidate, best_candidate, importance_at
 from kubeloop.scheduler.plugins.preemption.disruption_budgets import Budget, split_by_violation
+from kubeloop.scheduler.plugins.preemption.victim_table import VictimRows, VictimTable
 
-_MAX_CACHED_PREEMPTORS = 4  # classes and priorities of preemptors whose dry runs are cached
+_MAX_HOPELESS = 4
+_NOT_HELPFUL = unresolvable("", "Preemption is not helpful for scheduling")
 _NO_VICTIMS = unresolvable("", "No preemption victims found for incoming pod")
-
-_CachedDryRun = tuple["NodeInfo", int, Candidate | Status]
-"""(node, stamp of the nominations to it, result of the dry run)"""
 
 
 class _DryRunFailed(Exception):
@@ -37,35 +40,31 @@ class _DryRunFailed(Exception):
 
 
 class DryRunResult(msgspec.Struct):
-    """candidates: nodes where preemption helps; rejections: by node, why it does not. message: of all rejections."""
+    """rejections: why preemption does not help on nodes. victims: the candidates as rows, in place of the list."""
 
-    candidates: list[Candidate] = msgspec.field(default_factory=list)
-    rejections: dict[str, Status] = msgspec.field(default_factory=dict)
-    message: str = ""
+    rejections: NodeToStatus
+    listed: list[Candidate] = msgspec.field(default_factory=list)
+    victims: VictimRows | None = None
+
+    @property
+    def has_candidates(self) -> bool:
+        return bool(self.listed) or self.victims is not None
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The nodes where preemption helps, in the order in which they were tried."""
+        return self.listed if self.victims is None else list(map(self.victims.candidate, range(len(self.victims))))
+
+    def best(self, now: datetime) -> Candidate:
+        return best_candidate(self.listed, now) if self.victims is None else self.victims.best()
 
 
-class _CachedResults(msgspec.Struct):
-    """Results for one class and priority of pods. budgets: version of the PodDisruptionBudgets.
+class _Hopeless(msgspec.Struct, frozen=True):
+    """The last result without candidates for a class and priority of pods, with what it holds for."""
 
-    hopeless: the last result without candidates, with the snapshot, the versions and the nodes that it holds for.
-    """
-
-    budgets: int
-    by_node: dict[str, _CachedDryRun] = msgspec.field(default_factory=dict)
-    hopeless: tuple[Snapshot, tuple[int, int], Sequence[str], DryRunResult] | None = None
-
-
-def importance_at(now: datetime) -> Callable[[PodInfo], tuple[int, datetime, str]]:
-    """Return a sort key, most important first: highest priority, then earliest start (`now` if not started).
-
-    The order of pods that are equal in both is open in kube-scheduler. Here it is that of their UIDs, so that victims
-    do not depend on the order in which pods came to the node.
-    """
-
-    def importance(pod: PodInfo) -> tuple[int, datetime, str]:
-        return -pod.priority, pod.pod.status.start_time or now, pod.uid
-
-    return importance
+    versions: tuple[int, int, int]
+    rows: Rows
+    result: DryRunResult
 
 
 class VictimSelection:
@@ -76,78 +75,103 @@ class VictimSelection:
         self._percentage = args.min_candidate_nodes_percentage
         self._absolute = args.min_candidate_nodes_absolute
         self._plugin = plugin
+        self._budgets: VersionedCache[None, list[Budget]] = VersionedCache(1)
+        self._table: VictimTable | None = None
         # By class and priority of the preemptor, least recently used first.
-        self._dry_run_cache: dict[tuple[int, int], _CachedResults] = {}
+        self._hopeless: dict[tuple[int, int], _Hopeless] = {}
 
-    def dry_run(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, nodes: Sequence[str]) -> DryRunResult:
-        """Select victims on `nodes`, starting from a random one, until there are enough candidates."""
-        result = DryRunResult()
-        if not nodes:
+    def dry_run(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> DryRunResult:
+        """Select victims on `rows`, starting from a random one, until there are enough candidates."""
+        result = DryRunResult(NodeToStatus(snapshot))
+        result.rejections.absent = _NOT_HELPFUL
+        if not len(rows):
             return result
-        min_candidates = max(len(nodes) * self._percentage // 100, self._absolute)
-        offset = self._handle.rng.randrange(len(nodes))
-        budgets = [Budget(budget) for budget in self._handle.listers.pod_disruption_budgets.list()]
-        without_violations = 0
-        dry_runs = self._handle.dry_runs(state, pod)
-        nominator = self._handle.nominator
-        own_node = nominator.node_of(pod.uid)  # other pods of the class have a different result there
-        results = self._cached_results(pod, snapshot) if dry_runs.only_sums else _CachedResults(0)
-        cached, versions = results.by_node, (snapshot.generation, nominator.version)
-        if results.hopeless is not None and not own_node:
-            same_snapshot, same_versions, same_nodes, result_before = results.hopeless
-            if same_snapshot is snapshot and same_versions == versions and same_nodes == nodes:
-                return result_before
-        for index in range(len(nodes)):
-            info = snapshot.get(nodes[(offset + index) % len(nodes)])
-            assert info is not None
-            nominations_stamp = nominator.stamp(info.name)
-            entry = cached.get(info.name)
-            if entry is not None and entry[0] is info and entry[1] == nominations_stamp and info.name != own_node:
-                outcome = entry[2]
-            else:
-                outcome = self._select_victims_on_node(dry_runs, pod, info, snapshot, budgets)
-                if info.name != own_node:
-                    cached[info.name] = (info, nominations_stamp, outcome)
-            if isinstance(outcome, Status):
-                result.rejections[info.name] = outcome
-                continue
-            result.candidates.append(outcome)
-            without_violations += outcome.pdb_violations == 0
-            if without_violations and len(result.candidates) >= min_candidates:
-                break
-        if not result.candidates and not own_node:
-            results.hopeless = (snapshot, versions, nodes, result)
+        offset = self._handle.rng.randrange(len(rows))
+        lister = self._handle.listers.pod_disruption_budgets
+        budgets = self._budgets.get(None, lister.version, lambda: [Budget(budget) for budget in lister.list()])
+        dry_runs, nominator = self._handle.dry_runs(state, pod), self._handle.nominator
+        key = (snapshot.classes.number(pod.pod), pod.priority)
+        versions = (snapshot.generation, nominator.version, lister.version)
+        # Other pods of the class have a different result on the node that this one is nominated to.
+        is_shared = dry_runs.only_sums and not nominator.node_of(pod.uid)
+        hopeless = self._hopeless.pop(key, None) if is_shared else None
+        if hopeless is not None and hopeless.versions == versions and np.array_equal(hopeless.rows, rows):
+            self._hopeless[key] = hopeless
+            return hopeless.result
+        self._select_victims(dry_runs, pod, snapshot, np.roll(rows, -offset), budgets, result)
+        if is_shared and not result.has_candidates:
+            self._hopeless[key] = _Hopeless(versions, rows, result)
+            if len(self._hopeless) > _MAX_HOPELESS:
+                del self._hopeless[next(iter(self._hopeless))]
         return result
 
-    def _cached_results(self, pod: PodInfo, snapshot: Snapshot) -> _CachedResults:
-        """Return results of dry runs for this class and priority of pods.
+    def _select_victims(
+        self,
+        dry_runs: DryRuns,
+        pod: PodInfo,
+        snapshot: Snapshot,
+        rows: Rows,
+        budgets: Sequence[Budget],
+        result: DryRunResult,
+    ) -> None:
+        """Add candidates on `rows`, in this order, until there are enough, or the rejections of all to `result`."""
+        min_candidates = max(len(rows) * self._percentage // 100, self._absolute)
+        if self._table is None or self._table.snapshot is not snapshot:
+            self._table = VictimTable(snapshot)
+        self._table.refresh()
+        is_possible = self._table.lowest_priority[rows] < pod.priority
+        without_victims, rows = np.sort(rows[~is_possible]), rows[is_possible]
+        result.rejections.override_rows(without_victims, explain_rows_as(_NO_VICTIMS, without_victims))
+        result.victims = self._victims_of_rows(self._table, dry_runs, pod, snapshot, rows, budgets, min_candidates)
+        if result.has_candidates:
+            return
+        for row in rows.tolist():
+            info = snapshot.node_infos[row]
+            outcome = self._select_victims_on_node(dry_runs, pod, info, budgets)
+            if isinstance(outcome, Status):
+                result.rejections.set(info.name, outcome)
+                continue
+            result.listed.append(outcome)
+            if len(result.listed) >= min_candidates and any(not other.pdb_violations for other in result.listed):
+                break
 
-        They hold while the node, its nominations and all PodDisruptionBudgets are unchanged, and only for pods whose
-        filters read nothing of other nodes.
-        """
-        version = self._handle.listers.pod_disruption_budgets.version
-        key = (snapshot.classes.number(pod.pod), pod.priority)
-        cached = self._dry_run_cache.pop(key, None)
-        if cached is None or cached.budgets != version:
-            cached = _CachedResults(version)
-        self._dry_run_cache[key] = cached
-        while len(self._dry_run_cache) > _MAX_CACHED_PREEMPTORS:
-            del self._dry_run_cache[next(iter(self._dry_run_cache))]
-        return cached
+    def _victims_of_rows(
+        self,
+        table: VictimTable,
+        dry_runs: DryRuns,
+        pod: PodInfo,
+        snapshot: Snapshot,
+        rows: Rows,
+        budgets: Sequence[Budget],
+        min_candidates: int,
+    ) -> VictimRows | None:
+        """Return the first candidates of `rows`, until there are enough; None: dry runs of each node are needed."""
+        capacity = dry_runs.capacity_needed(snapshot)
+        if capacity is None or any(budget.disrupted_pods for budget in budgets):
+            return None
+        needed, passing = capacity
+        rows = rows[passing[rows]]
+        now = self._handle.clock.now()
+        size = min_candidates * 5 // 4 + 16  # with room for some that are no candidates
+        while len(rows):
+            try:
+                victims = table.victims(rows[:size], pod, needed, self._handle.nominator, budgets, now)
+            except OverflowError:
+                return None
+            is_enough = np.arange(1, len(victims) + 1) >= min_candidates
+            is_enough &= np.cumsum(victims.ranks[0] == 0) > 0
+            if is_enough.any():
+                return victims.first(int(is_enough.argmax()) + 1)
+            if size >= len(rows):
+                return victims if len(victims) else None
+            size *= 2
+        return None
 
     def _select_victims_on_node(
-        self, dry_runs: DryRuns, pod: PodInfo, info: NodeInfo, snapshot: Snapshot, budgets: Sequence[Budget]
+        self, dry_runs: DryRuns, pod: PodInfo, info: NodeInfo, budgets: Sequence[Budget]
     ) -> Candidate | Status:
         priority = pod.priority
         lower_priority = [other for other in info.pods.values() if other.priority < priority]
-        if not lower_priority:
-            return _NO_VICTIMS
-        capacity = dry_runs.free_capacity(info, snapshot)
-        if capacity is not None:
-            for other in lower_priority:
-                capacity.remove_pod(other)
-            if capacity.is_sufficient:
-                return self._reprieve_victims(info, lower_priority, budgets, capacity.add_pod_if_fits)
         node = dry_runs(info)
         for other in lower_priority:
             status = node.remove_pod(other)

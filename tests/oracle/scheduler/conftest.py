@@ -300,7 +300,8 @@ class RecordedCase:
             return
         potential = list(statuses_by_plugin.nodes_with_code(Code.UNSCHEDULABLE))
         assert sorted(potential) == sorted(expected.get("potentialNodes", ())), where
-        dry_run = plugin.victim_selection.dry_run(state, pod, snapshot, potential)
+        rows = statuses_by_plugin.rows_with_code(Code.UNSCHEDULABLE)
+        dry_run = plugin.victim_selection.dry_run(state, pod, snapshot, rows)
         candidates = {
             candidate.node: {
                 "victims": [victim.key for victim in candidate.victims],
@@ -313,7 +314,10 @@ class RecordedCase:
             for name, entry in (expected.get("candidates") or {}).items()
         }
         assert candidates == expected_by_plugin, where
-        rejections = {name: status_document(status) for name, status in dry_run.rejections.items()}
+        # Rejections are reported only if there are no candidates.
+        others = [row for row in rows.tolist() if snapshot.node_infos[row].name not in candidates]
+        rejected = plugin.victim_selection.dry_run(state, pod, snapshot, np.array(others, np.intp)).rejections
+        rejections = {name: status_document(status) for name, status in rejected.items()}
         not_candidates = {name: recorded_status(entry) for name, entry in (expected.get("notCandidates") or {}).items()}
         assert rejections == not_candidates, where
         if candidates:

@@ -148,47 +148,11 @@ def test_preemption_victims_equal_those_on_copied_nodes(
                     assert isinstance(
                         cluster.dry_runs(state, pending)(cluster.snapshot.node_infos[0]), dry_run._CopiedNode
                     )
-                run = plugin.victim_selection.dry_run(state, pending, cluster.snapshot, names)
-            results.append((run.candidates, run.rejections))
+                run = plugin.victim_selection.dry_run(state, pending, cluster.snapshot, cluster.snapshot.all_rows)
+            best = run.best(cluster.clock.now()) if run.candidates else None
+            results.append((run.candidates, best, dict(run.rejections.items()) if best is None else None))
         assert results[0] == results[1]
         candidates += len(results[0][0])
         victims += sum(len(candidate.victims) for candidate in results[0][0])
     assert candidates > 5
     assert victims > candidates // 2
-
-
-@pytest.mark.parametrize(
-    ("pods", "cpu", "fits"),
-    [
-        pytest.param(3, "2", True, id="one slot left, CPU just enough"),
-        pytest.param(2, "2", False, id="no slot"),
-        pytest.param(3, "1900m", False, id="too little CPU"),
-    ],
-)
-def test_free_capacity_of_a_node(pods: int, cpu: str, fits: bool, plugin_cluster: Any, node: Any, pod: Any) -> None:
-    placed = [pod("a", "n", cpu="500m"), pod("b", "n", cpu="500m")]
-    cluster = plugin_cluster([node("n", allocatable={"pods": str(pods), "cpu": cpu})], placed)
-    free = dry_run.NodeFreeCapacity({"cpu": 1000}, cluster.snapshot.node_infos[0], [])
-    assert free.is_sufficient is fits
-
-
-def test_free_capacity_counts_nominated_and_removed_pods(plugin_cluster: Any, node: Any, pod: Any) -> None:
-    first, second = pod("a", "n", cpu="1"), pod("b", "n", cpu="2")
-    cluster = plugin_cluster([node("n", allocatable={"pods": "2", "cpu": "3"})], [first, second])
-    info = cluster.snapshot.node_infos[0]
-    nominated = PodInfo(pod("other", cpu="1"))
-    free = dry_run.NodeFreeCapacity({"cpu": 1000}, info, [])
-    assert not free.is_sufficient
-    assert not free.add_pod_if_fits(PodInfo(first)), "nothing was removed"
-    free.remove_pod(PodInfo(second))
-    assert free.is_sufficient
-    assert not free.add_pod_if_fits(PodInfo(second)), "the incoming pod takes the slot"
-    free.remove_pod(PodInfo(first))
-    assert not free.add_pod_if_fits(PodInfo(pod("large", cpu="2100m")))
-    assert free.add_pod_if_fits(PodInfo(second)), "2 of 3 CPUs, beside the incoming pod's"
-    assert not free.add_pod_if_fits(PodInfo(pod("small"))), "no slot is left"
-    with_nomination = dry_run.NodeFreeCapacity({"cpu": 1000}, info, [nominated])
-    with_nomination.remove_pod(PodInfo(second))
-    assert not with_nomination.is_sufficient, "the nominated pod takes the slot"
-    with_nomination.remove_pod(PodInfo(first))
-    assert with_nomination.is_sufficient

@@ -1,4 +1,4 @@
-"""Nominator: nominations by node, their stamps and the log of changes."""
+"""Nominator: nominations by node, and the log of changes."""
 
 from __future__ import annotations
 
@@ -67,17 +67,6 @@ def test_update_follows_status(nominator: Nominator, old: str, new: str, expecte
     nominator.update(before.pod, info("a", new))
     assert nominator.node_of("a") == expected
     nominator.check()
-
-
-def test_stamp_changes_with_nominations_of_the_node(nominator: Nominator) -> None:
-    nominator.add(info("a"), "n1")
-    first = nominator.stamp("n1")
-    nominator.add(info("b"), "n2")
-    assert nominator.stamp("n1") == first > 0
-    nominator.add(info("c"), "n1")
-    assert nominator.stamp("n1") > first
-    nominator.remove("b")
-    assert nominator.stamp("n2") == 0
 
 
 def test_changed_since_names_nodes_until_log_is_cut(nominator: Nominator) -> None:

@@ -15,6 +15,7 @@ from kubeloop.kube.objects.workload_types import PodGroup
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.fit_error import NodeToStatus
 from kubeloop.scheduler.plugins.preemption.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.preemption.executor import PreemptionExecutor, Preemptor
 
@@ -45,7 +46,8 @@ def post_filter(plugin_cluster: Any, node: Any, pod: Any, **gates: bool) -> tupl
     state = CycleState()
     cluster.framework.filters.run_pre_filter(state, new, cluster.snapshot)
     status = cluster.run_filters_with_nominated_pods(state, new, cluster.snapshot.node_infos[0])
-    statuses = type("Statuses", (), {"get": lambda _, name: status, "nodes_with_code": lambda _, code: ["a"]})()
+    statuses = NodeToStatus(cluster.snapshot)
+    statuses.set(cluster.snapshot.node_infos[0].name, status)
     return cluster, plugin, new, plugin.post_filter(state, new, cluster.snapshot, statuses)
 
 

@@ -20,8 +20,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 def dry_run(cluster: Any, incoming: Any) -> DryRunResult:
     plugin, state, info = cluster.framework.plugins["DefaultPreemption"], CycleState(), PodInfo(incoming)
     cluster.framework.filters.run_pre_filter(state, info, cluster.snapshot)
-    nodes = [node.name for node in cluster.snapshot.node_infos]
-    result: DryRunResult = plugin.victim_selection.dry_run(state, info, cluster.snapshot, nodes)
+    result: DryRunResult = plugin.victim_selection.dry_run(state, info, cluster.snapshot, cluster.snapshot.all_rows)
     return result
 
 
@@ -126,7 +125,7 @@ def test_pods_with_exhausted_budget_are_reprieved_first(plugin_cluster: Any, nod
 def test_result_without_candidates_is_shared_until_a_change(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a"), node("b")], [pod("placed", "a", cpu="4", priority=5)])
     first = dry_run(cluster, pod("p", cpu="4", priority=5))
-    assert (first.candidates, sorted(first.rejections)) == ([], ["a", "b"])
+    assert (first.candidates, [name for name, _ in first.rejections.items()]) == ([], ["a", "b"])
     assert dry_run(cluster, pod("q", cpu="4", priority=5)) is first
     assert dry_run(cluster, pod("r", cpu="4", priority=6)) is not first
     assert victims_on(cluster, pod("s", cpu="4", priority=6)) == {"a": ["placed"]}
