@@ -38,8 +38,13 @@ def cpu_seconds(pid: int) -> float:
 
 def peak_memory_mib(pid: int) -> float:
     """Return the peak resident memory of a process."""
+    return memory_mib(pid, "VmHWM")
+
+
+def memory_mib(pid: int, field: str) -> float:
+    """Return a size of /proc/PID/status, such as VmRSS, the resident memory."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
+        if line.startswith(field):
             return int(line.split()[1]) / 1024
     return 0.0
 

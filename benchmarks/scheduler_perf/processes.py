@@ -66,11 +66,21 @@ class Kubeloop:
 
 @contextlib.asynccontextmanager
 async def kubeloop_scheduler(
-    kubeconfig: Path, gates: FeatureGates, *, config: Path | None, tracing: bool, wrap: Sequence[str]
+    kubeconfig: Path,
+    gates: FeatureGates,
+    *,
+    config: Path | None,
+    tracing: bool,
+    wrap: Sequence[str],
+    controllers: str = "scheduler",
 ) -> AsyncIterator[Kubeloop]:
-    """Run `kubeloop run --controllers scheduler`; `wrap` is a command to run it with."""
+    """Run `kubeloop run` with these controllers; `wrap` is a command to run it with."""
     environment = {**os.environ, **({} if tracing else {"OTEL_TRACES_SAMPLER": "always_off"})}
-    arguments = [f"--kubeconfig={kubeconfig}", "--controllers=scheduler", *([f"--config={config}"] if config else [])]
+    arguments = [
+        f"--kubeconfig={kubeconfig}",
+        f"--controllers={controllers}",
+        *([f"--config={config}"] if config else []),
+    ]
     arguments.append(f"--feature-gates={gates.text()}")
     process = await asyncio.create_subprocess_exec(
         *wrap, sys.executable, "-m", "kubeloop", "run", *arguments, env=environment, stderr=asyncio.subprocess.PIPE

@@ -7,11 +7,14 @@ plugins/volumebinding/{binder,assume_cache}.go and component-helpers storage/vol
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Node, Object, ObjectReference, Pod
 from kubeloop.kube.objects.in_tree_plugins import in_tree_plugin
@@ -29,6 +32,8 @@ from kubeloop.kube.selectors.selectors import Selector, selector_from
 from kubeloop.kube.values.quantities import value
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.pod_requests import nano
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.framework.versioned_cache import VersionedCache
 from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, is_migrated, translate_volume
 from kubeloop.scheduler.plugins.volumes.volume_claims import (
     BOUND_BY_CONTROLLER,
@@ -51,25 +56,25 @@ ERR_REASON_NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
 ERR_REASON_PV_NOT_EXIST = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
+Int64 = npt.NDArray[np.int64]
 T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaims:
-    """Claims of one pod. volumes: by StorageClass, the unbound volumes that `delayed` claims could be bound to."""
+    """Claims of one pod: bound, to be bound when the pod has a node, or waiting for another component."""
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
     immediate: tuple[PersistentVolumeClaim, ...]
-    volumes: dict[str, tuple[PersistentVolume, ...]]
-    _candidates: dict[str, VolumeCandidates] = field(default_factory=dict, repr=False)
+    _choices: dict[str, VolumeChoice] = field(default_factory=dict, repr=False)
 
-    def candidates(self, claim: PersistentVolumeClaim) -> VolumeCandidates:
-        """Return the candidates for one of the `delayed` claims. Raises ClaimError."""
-        candidates = self._candidates.get(claim.key)
-        if candidates is None:
-            candidates = self._candidates[claim.key] = VolumeCandidates(claim, self.volumes[claim_class(claim)])
-        return candidates
+    def choice(self, claim: PersistentVolumeClaim, binder: VolumeBinder) -> VolumeChoice:
+        """Return what one of the `delayed` claims could be bound to, the same for all nodes. Raises ClaimError."""
+        choice = self._choices.get(claim.key)
+        if choice is None:
+            choice = self._choices[claim.key] = binder.choice(claim)
+        return choice
 
 
 class PodVolumes(msgspec.Struct):
@@ -85,12 +90,18 @@ class AssumeCache(Generic[T]):
 
     def __init__(self) -> None:
         self._objects: dict[str, T] = {}
+        self.changes = 0  # of assumptions
 
     def assume(self, obj: T) -> None:
+        self.changes += 1
         self._objects[obj.key] = obj
+
+    def assumed(self) -> list[T]:
+        return list(self._objects.values())
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop the assumptions for `keys`."""
+        self.changes += 1
         for key in keys:
             self._objects.pop(key, None)
 
@@ -128,41 +139,130 @@ _MAX_MATCHERS = 16384
 
 
 class VolumeCandidates:
-    """The volumes that a claim could be bound to on some node.
+    """The unbound volumes that claims of one kind could be bound to on some node, smallest first.
 
-    prebound: a volume with a claimRef to the claim, if there is one; otherwise `_by_capacity` holds the candidates,
-    smallest first. Most volumes require one node label with certain values, so they are indexed by these labels.
+    Most volumes require one label of their node with certain values, so they are sorted by these labels. `key` of a
+    claim: claims with the same have the same candidates.
     """
 
-    __slots__ = ("_by_capacity", "_by_label", "_keys", "_on_any_node", "prebound")
-
-    def __init__(self, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
+    def __init__(self, claim: PersistentVolumeClaim) -> None:
         """Raises ClaimError."""
-        volumes_that_suit = list(_suitable_volumes(claim, volumes))
-        self.prebound = next((volume for volume in volumes_that_suit if is_bound_to(volume, claim)), None)
-        self._by_capacity = sorted(volumes_that_suit, key=_by_capacity) if self.prebound is None else []
-        self._on_any_node: list[int] = []
-        self._by_label: dict[tuple[str, str], list[int]] = {}
-        for index, volume in enumerate(self._by_capacity):
-            node_labels = _required_labels(volume)
-            if node_labels is None:
-                self._on_any_node.append(index)
-            for label in node_labels or ():
-                self._by_label.setdefault(label, []).append(index)
-        self._keys = {key for key, _ in self._by_label}
+        self._suits = _suitability(claim)
+        self._anywhere: list[_Entry] = []  # including those with another affinity than one label
+        self._by_label: dict[tuple[str, str], list[_Entry]] = {}
+        self._with_other_affinity = 0
+        self._changes = 0
+        self._counts: VersionedCache[None, Int64] = VersionedCache(1)
+
+    @staticmethod
+    def key(claim: PersistentVolumeClaim) -> Hashable:
+        spec = claim.spec
+        return (
+            claim_class(claim),
+            _requested_nano(claim),
+            spec.volume_mode,
+            spec.volume_attributes_class_name,
+            tuple(spec.access_modes),
+            msgspec.msgpack.encode(spec.selector),
+        )
+
+    def replace(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        """Replace a version of a volume by another; None: it does not exist."""
+        for volume, change in ((old, _remove), (new, insort)):
+            if volume is None or volume.spec.claim_ref is not None or not self._suits(volume):
+                continue
+            self._changes += 1
+            entry = _capacity_nano(volume), volume.metadata.name, volume
+            labels = _required_labels(volume)
+            if not _requires_one_label(volume):
+                self._with_other_affinity += 1 if change is insort else -1
+            for label in labels or ():
+                change(self._by_label.setdefault(label, []), entry)
+                if not self._by_label[label]:
+                    del self._by_label[label]
+            if labels is None:
+                change(self._anywhere, entry)
 
     def find(self, node: Node, chosen: Container[str]) -> PersistentVolume | None:
-        """Return the prebound volume, or the smallest suitable one that is not in `chosen`; None if there is none."""
-        if self.prebound is not None:
-            free = self.prebound.metadata.name not in chosen
-            return self.prebound if free and matches_node(self.prebound.spec.node_affinity, node) else None
+        """Return the smallest volume that is not in `chosen` and accessible from the node; None if there is none."""
         labels = node.metadata.labels
-        indexes = [self._by_label.get((key, labels[key]), []) for key in self._keys if key in labels]
-        for index in heapq.merge(self._on_any_node, *indexes):
-            volume = self._by_capacity[index]
-            if volume.metadata.name not in chosen and matches_node(volume.spec.node_affinity, node):
+        entries = [self._by_label[label] for label in labels.items() if label in self._by_label]
+        for _, name, volume in heapq.merge(self._anywhere, *entries):
+            if name not in chosen and matches_node(volume.spec.node_affinity, node):
                 return volume
         return None
+
+    def counts(self, snapshot: Snapshot) -> Int64 | None:
+        """Return the number of volumes that each node has access to [N]; None if nodes must be checked one by one."""
+        if self._with_other_affinity:
+            return None
+        version = (self._changes, snapshot.layout, snapshot.columns.node_generation)
+        return self._counts.get(None, version, lambda: self._count(snapshot))
+
+    def _count(self, snapshot: Snapshot) -> Int64:
+        counts = np.full(len(snapshot), len(self._anywhere), np.int64)
+        for key in {key for key, _ in self._by_label}:
+            column = snapshot.columns.labels(key)
+            by_code = np.zeros(len(column.values) + 1, np.int64)  # the last one for nodes without the label: -1
+            for (label, value_), entries in self._by_label.items():
+                if label == key and value_ in column.code_of:
+                    by_code[column.code_of[value_]] = len(entries)
+            counts += by_code[column.codes]
+        return counts
+
+
+class VolumeChoice(NamedTuple):
+    """What a claim could be bound to: the volume that is reserved for it, or the candidates."""
+
+    prebound: PersistentVolume | None
+    candidates: VolumeCandidates | None
+
+    def find(self, node: Node, chosen: Container[str]) -> PersistentVolume | None:
+        """Return the smallest volume that is not in `chosen` and accessible from the node; None if there is none."""
+        if self.candidates is not None:
+            return self.candidates.find(node, chosen)
+        assert self.prebound is not None
+        free = self.prebound.metadata.name not in chosen
+        return self.prebound if free and matches_node(self.prebound.spec.node_affinity, node) else None
+
+
+class _ClassVolumes:
+    """The volumes of one StorageClass by name, and the candidates for kinds of claims."""
+
+    def __init__(self) -> None:
+        self.version: object = None
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._candidates: dict[Hashable, VolumeCandidates] = {}
+
+    def replace(self, volumes: dict[str, PersistentVolume]) -> None:
+        old, self._volumes = self._volumes, volumes
+        changes = [(old.get(name), volume) for name, volume in volumes.items() if old.get(name) is not volume]
+        removed = [(old[name], None) for name in old.keys() - volumes.keys()]
+        for candidates in self._candidates.values():
+            for before, after in (*changes, *removed):
+                candidates.replace(before, after)
+
+    def candidates(self, claim: PersistentVolumeClaim) -> VolumeCandidates:
+        """Return the candidates for a claim. Raises ClaimError."""
+        key = VolumeCandidates.key(claim)
+        candidates = self._candidates.pop(key, None)
+        if candidates is None:
+            candidates = VolumeCandidates(claim)
+            for volume in self._volumes.values():
+                candidates.replace(None, volume)
+            while len(self._candidates) >= _MAX_KINDS:
+                del self._candidates[next(iter(self._candidates))]
+        self._candidates[key] = candidates
+        return candidates
+
+
+_Entry = tuple[int, str, PersistentVolume]
+"""(capacity in nano, name, volume)."""
+_MAX_KINDS = 16  # of claims of one StorageClass whose candidates are cached
+
+
+def _remove(entries: list[_Entry], entry: _Entry) -> None:
+    del entries[bisect_left(entries, entry[:2], key=lambda other: other[:2])]
 
 
 def _required_labels(volume: PersistentVolume) -> list[tuple[str, str]] | None:
@@ -176,8 +276,18 @@ def _required_labels(volume: PersistentVolume) -> list[tuple[str, str]] | None:
     return None
 
 
-def _by_capacity(volume: PersistentVolume) -> tuple[int, str]:
-    return _capacity_nano(volume), volume.metadata.name
+def _requires_one_label(volume: PersistentVolume) -> bool:
+    """Return True if a node with one of `_required_labels` has access, or if all nodes have."""
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return True
+    terms = affinity.required.node_selector_terms
+    return (
+        len(terms) == 1
+        and not terms[0].match_fields
+        and [expression.operator for expression in terms[0].match_expressions] == ["In"]
+        and not affinity_matcher(affinity).errors
+    )
 
 
 def _capacity_nano(volume: PersistentVolume) -> int:
@@ -187,6 +297,9 @@ def _capacity_nano(volume: PersistentVolume) -> int:
 class VolumeBinder:
     def __init__(self, listers: Listers) -> None:
         self._listers = listers
+        for name, function in (("storage_class", _class_index), ("claim", _claim_index)):
+            listers.persistent_volumes.add_index(name, function)
+        self._unbound: dict[str, _ClassVolumes] = {}  # by StorageClass
         self.volumes: AssumeCache[PersistentVolume] = AssumeCache()
         self.claims: AssumeCache[PersistentVolumeClaim] = AssumeCache()
 
@@ -235,12 +348,31 @@ class VolumeBinder:
                 delayed.append(claim)
             else:
                 immediate.append(claim)
-        volumes: dict[str, tuple[PersistentVolume, ...]] = {}
-        for claim in delayed:
-            name = claim_class(claim)
-            if name not in volumes:
-                volumes[name] = tuple(self._volumes_of_class(name))
-        return PodVolumeClaims(tuple(bound), tuple(delayed), tuple(immediate), volumes)
+        return PodVolumeClaims(tuple(bound), tuple(delayed), tuple(immediate))
+
+    # --- volumes of a claim ----------------------------------------------------------------------------------------
+
+    def choice(self, claim: PersistentVolumeClaim) -> VolumeChoice:
+        """Return the volumes that the claim could be bound to. Raises ClaimError."""
+        prebound = self._prebound(claim)
+        if prebound is not None:
+            return VolumeChoice(prebound, None)
+        name = claim_class(claim)
+        volumes = self._unbound.setdefault(name, _ClassVolumes())
+        version = (self._listers.persistent_volumes.version, self.volumes.changes)
+        if volumes.version != version:
+            volumes.replace({volume.metadata.name: volume for volume in self._volumes_of_class(name)})
+            volumes.version = version
+        return VolumeChoice(None, volumes.candidates(claim))
+
+    def _prebound(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """Return the volume of the claim's class that is reserved for the claim and satisfies it, if there is one."""
+        reserved = self._listers.persistent_volumes.by_index("claim", claim.key)
+        for volume in (*reserved, *self.volumes.assumed()):
+            current = self.volume(volume.key)
+            if current is not None and is_bound_to(current, claim) and volume_class(current) == claim_class(claim):
+                return current if _suitability(claim)(current) else None
+        return None
 
     def _volumes_of_class(self, name: str) -> Iterable[PersistentVolume]:
         for volume in self._listers.persistent_volumes.by_index("storage_class", name):
@@ -283,20 +415,20 @@ class VolumeBinder:
                 return
         chosen: set[str] = set()
         for claim in sorted(to_match, key=_by_request):  # smallest first, so that each gets its smallest fit
-            volume = claims.candidates(claim).find(node, chosen)
+            volume = claims.choice(claim, self).find(node, chosen)
             if volume is None:
                 to_provision.append(claim)
             else:
                 chosen.add(volume.metadata.name)
                 pod_volumes.static_bindings.append((volume, claim))
         for claim in to_provision:
-            reason = self._provision_conflict(claim, node)
+            reason = self.provision_conflict(claim, node)
             if reason:
                 pod_volumes.conflict_reasons.append(reason)
                 return
         pod_volumes.dynamic_provisions = to_provision
 
-    def _provision_conflict(self, claim: PersistentVolumeClaim, node: Node) -> str:
+    def provision_conflict(self, claim: PersistentVolumeClaim, node: Node) -> str:
         """Return why no volume can be provisioned for the claim on this node; "" if one can. Raises ClaimError."""
         storage_class = self._storage_class(claim)
         if storage_class.provisioner in ("", _NO_PROVISIONER):
@@ -347,13 +479,12 @@ class VolumeBinder:
                 return capacity
         return None
 
-    def depends_on_node(self, claims: PodVolumeClaims) -> bool:
-        """Return False if find_pod_volumes has the same result on all nodes for the delayed claims."""
+    def provisioning_depends_on_node(self, claims: PodVolumeClaims) -> bool:
+        """Return False if provision_conflict() has the same result on all nodes. Raises ClaimError."""
         for claim in claims.delayed:
             storage_class = self._storage_class(claim)
             if (
                 SELECTED_NODE in claim.metadata.annotations
-                or claims.volumes[claim_class(claim)]
                 or storage_class.allowed_topologies
                 or self._tracks_capacity(storage_class)
             ):
@@ -394,8 +525,8 @@ def node_affinity_for(volume: PersistentVolume, csi_node: CSINode | None) -> Vol
         raise TranslationError(f"could not translate pv: {error}") from error
 
 
-def _suitable_volumes(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Iterator[PersistentVolume]:
-    """Yield those of `volumes` that satisfy the claim, apart from node affinity. Raises ClaimError."""
+def _suitability(claim: PersistentVolumeClaim) -> Callable[[PersistentVolume], bool]:
+    """Return whether a volume satisfies the claim, apart from node affinity. Raises ClaimError."""
     selector: Selector | None = None
     if claim.spec.selector is not None:
         try:
@@ -403,7 +534,8 @@ def _suitable_volumes(claim: PersistentVolumeClaim, volumes: Iterable[Persistent
         except ValueError as error:
             raise ClaimError(f"error creating internal label selector for claim: {claim.key}: {error}") from error
     requested = _requested_nano(claim)
-    for volume in volumes:
+
+    def suits(volume: PersistentVolume) -> bool:
         spec = volume.spec
         prebound = is_bound_to(volume, claim)
         if (
@@ -413,14 +545,25 @@ def _suitable_volumes(claim: PersistentVolumeClaim, volumes: Iterable[Persistent
             or (spec.volume_attributes_class_name or "") != (claim.spec.volume_attributes_class_name or "")
             or volume.metadata.deletion_timestamp is not None
         ):
-            continue
-        if prebound or (
+            return False
+        return prebound or (
             volume.status.phase == "Available"
             and (selector is None or selector.matches(volume.metadata.labels))
             and volume_class(volume) == claim_class(claim)
             and set(claim.spec.access_modes) <= set(spec.access_modes)
-        ):
-            yield volume
+        )
+
+    return suits
+
+
+def _class_index(volume: PersistentVolume) -> tuple[str, ...]:
+    return (volume_class(volume),)
+
+
+def _claim_index(volume: PersistentVolume) -> tuple[str, ...]:
+    """Return the key of the claim that the volume is bound to or reserved for."""
+    reference = volume.spec.claim_ref
+    return () if reference is None else (f"{reference.namespace}/{reference.name}",)
 
 
 def _by_request(claim: PersistentVolumeClaim) -> tuple[int, str]:

@@ -30,6 +30,7 @@ from kubeloop.scheduler.api.extension_points import PreFilterReturn, RowFilterRe
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     explain_as,
+    explained_per_node,
     failed,
     on_event,
     row_filter_result,
@@ -52,6 +53,7 @@ from kubeloop.scheduler.plugins.volumes.volume_binder import (
     PodVolumeClaims,
     PodVolumes,
     VolumeBinder,
+    VolumeCandidates,
     affinity_matcher,
     matches_node,
     node_affinity_for,
@@ -59,9 +61,9 @@ from kubeloop.scheduler.plugins.volumes.volume_binder import (
 from kubeloop.scheduler.plugins.volumes.volume_claims import (
     SELECTED_NODE,
     ClaimError,
+    claim_class,
     is_fully_bound,
     uses_claim,
-    volume_class,
 )
 
 log = logging.getLogger(__name__)
@@ -82,7 +84,6 @@ class VolumeBinding:
         if handle.feature_gates.enabled("StorageCapacityScoring"):
             self._scorer = StorageCapacityScorer(args.shape or STORAGE_CAPACITY_SHAPE)
         self._node_conflict = unresolvable(self.name, ERR_REASON_NODE_CONFLICT)
-        handle.listers.persistent_volumes.add_index("storage_class", _class_index)
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
@@ -115,24 +116,22 @@ class VolumeBinding:
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         """Filter with one array operation where possible. Raises ClaimError, TranslationError."""
         claims: PodVolumeClaims = state.read(_CLAIMS)
-        infos = snapshot.node_infos
-        if not claims.bound and len(rows) and not self._binder.depends_on_node(claims):
-            first = infos[rows[0]]
-            status = self.filter(state, pod, first)
-            statuses = [status] * len(rows)
-        elif (accessible := self._accessible_rows(claims, snapshot, rows)) is not None:
-            return RowFilterResult(accessible, explain_as(self._node_conflict))
-        else:
-            statuses = [self.filter(state, pod, infos[row]) for row in rows.tolist()]
+        try:
+            passed = self._accessible_rows(claims, snapshot, rows)
+        except (ClaimError, TranslationError):
+            passed = None  # filter() attributes and counts the error
+        if passed is not None:
+            if not claims.delayed:
+                return RowFilterResult(passed, explain_as(self._node_conflict))
+            return explained_per_node(passed, rows, snapshot, self.filter, state, pod)
+        statuses = [self.filter(state, pod, snapshot.node_infos[row]) for row in rows.tolist()]
         for status in statuses:
             if status is not None and status.error is not None:
                 raise status.error
         return row_filter_result(statuses)
 
     def _accessible_rows(self, claims: PodVolumeClaims, snapshot: Snapshot, rows: Rows) -> Mask | None:
-        """Return the rows with access to all bound volumes: bool [K]; None if nodes must be checked one by one."""
-        if claims.delayed:
-            return None
+        """Return the rows with access to volumes for all claims: bool [K]; None if nodes must be checked one by one."""
         accessible = np.ones(len(rows), np.bool_)
         for claim in claims.bound:
             volume = self._binder.volume(claim.spec.volume_name)
@@ -145,6 +144,22 @@ class VolumeBinding:
             if matcher.errors or any(term.fields is not None for term in matcher.terms):
                 return None
             accessible &= select_rows(node_selector_mask(snapshot, matcher), rows, snapshot)
+        node = snapshot.node_infos[rows[0]].node if len(rows) else None
+        if node is None or not claims.delayed:
+            return accessible
+        if self._binder.provisioning_depends_on_node(claims):
+            return None
+        kinds: dict[VolumeCandidates | None, list[PersistentVolumeClaim]] = {}
+        for claim in claims.delayed:
+            kinds.setdefault(claims.choice(claim, self._binder).candidates, []).append(claim)
+        if len(kinds) > len(set(map(claim_class, claims.delayed))):
+            return None  # claims of different kinds may need the same volume
+        for candidates, of_kind in kinds.items():
+            counts = None if candidates is None else candidates.counts(snapshot)
+            if counts is None:
+                return None
+            if self._binder.provision_conflict(of_kind[0], node):
+                accessible &= select_rows(counts, rows, snapshot) >= len(of_kind)
         return accessible
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
@@ -297,10 +312,6 @@ class VolumeBinding:
             on_event("storage.k8s.io/CSIDriver", UPDATE, _after_driver_update),
             on_event("storage.k8s.io/CSIStorageCapacity", any_change, _after_capacity_change),
         )
-
-
-def _class_index(volume: PersistentVolume) -> tuple[str, ...]:
-    return (volume_class(volume),)
 
 
 def _hint(helps: bool) -> Hint:

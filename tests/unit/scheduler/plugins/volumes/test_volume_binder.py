@@ -33,6 +33,7 @@ from kubeloop.scheduler.plugins.volumes.volume_binder import (
     ERR_REASON_PV_NOT_EXIST,
     VolumeBinder,
     VolumeCandidates,
+    VolumeChoice,
     affinity_matcher,
     matches_node,
     node_affinity_for,
@@ -71,7 +72,9 @@ def test_smallest_accessible_volume_is_chosen(seed: int, node: Callable[..., Any
         for number in range(20)
     ]
     claim = make_claim("c", storage="2Gi")
-    candidates = VolumeCandidates(claim, volumes)
+    candidates = VolumeCandidates(claim)
+    for candidate in volumes:
+        candidates.replace(None, candidate)
     for number in range(8):
         target = node(f"n{number % 3}", labels={ZONE: rng.choice("ab")} | ({"rack": "a"} if rng.random() < 0.5 else {}))
         chosen = {f"pv{rng.randrange(20)}" for _ in range(rng.randrange(4))}
@@ -94,7 +97,10 @@ def suitable(claim_changes: dict[str, Any], *volumes: PersistentVolume) -> str |
     """Return the name of the volume that is chosen for a claim of 2Gi, on a node without labels."""
     claim = make_claim("c", storage="2Gi")
     spec = msgspec.structs.replace(claim.spec, **claim_changes)
-    chosen = VolumeCandidates(msgspec.structs.replace(claim, spec=spec), volumes).find(make_node("n"), set())
+    listers = Listers()
+    put(listers.persistent_volumes, *volumes)
+    choice = VolumeBinder(listers).choice(msgspec.structs.replace(claim, spec=spec))
+    chosen = choice.find(make_node("n"), set())
     return None if chosen is None else chosen.metadata.name
 
 
@@ -127,7 +133,7 @@ def volume(name: str = "pv", *, labels: dict[str, str] | None = None, phase: str
         pytest.param({}, volume(claimRef={**PREBOUND, "uid": "old"}), False, id="of a former claim"),
         pytest.param({}, volume(claimRef=PREBOUND, phase="Bound"), True, id="prebound"),
         pytest.param({}, volume(claimRef={**PREBOUND, "uid": ""}), True, id="prebound without uid"),
-        pytest.param({}, volume(claimRef=PREBOUND, storageClassName="x"), True, id="prebound, of another class"),
+        pytest.param({}, volume(claimRef=PREBOUND, storageClassName="x"), False, id="prebound, of another class"),
         pytest.param({}, volume(claimRef=PREBOUND, capacity={"storage": "1Gi"}), False, id="prebound, too small"),
     ],
 )
@@ -151,11 +157,13 @@ def test_prebound_volume_is_preferred_and_the_smallest_else() -> None:
 
 
 def test_chosen_volumes_are_skipped() -> None:
-    candidates = VolumeCandidates(make_claim("c"), [volume("a"), volume("b", affinity=[(ZONE, "In", ["x"])])])
+    volumes = [volume("a"), volume("b", affinity=[(ZONE, "In", ["x"])])]
+    candidates = VolumeCandidates(make_claim("c"))
+    for candidate in volumes:
+        candidates.replace(None, candidate)
     target = make_node("n", labels={ZONE: "x"})
-    assert [candidates.find(target, chosen) for chosen in ({"a"}, {"a", "b"})] == [candidates._by_capacity[1], None]
-    prebound = VolumeCandidates(make_claim("c"), [volume(claimRef=PREBOUND)])
-    assert prebound.find(target, {"pv"}) is None
+    assert [candidates.find(target, chosen) for chosen in ({"a"}, {"a", "b"})] == [volumes[1], None]
+    assert VolumeChoice(volume(claimRef=PREBOUND), None).find(target, {"pv"}) is None
 
 
 def test_invalid_selector_of_a_claim_is_an_error() -> None:
@@ -194,7 +202,6 @@ def test_matcher_is_cached_per_affinity_object() -> None:
 def binder() -> VolumeBinder:
     """Return a binder with the StorageClass "wait", whose driver "csi.example" does not publish capacities."""
     listers = Listers()
-    listers.persistent_volumes.add_index("storage_class", lambda volume: (volume.spec.storage_class_name,))
     put(listers.storage_classes, convert(StorageClass, CLASS))
     return VolumeBinder(listers)
 
@@ -272,13 +279,9 @@ def test_claims_are_sorted_by_their_binding(binder: VolumeBinder) -> None:
         msgspec.structs.replace(now, spec=msgspec.structs.replace(now.spec, storage_class_name="now")),
     ]
     put(binder._listers.persistent_volume_claims, *claims)
-    put(binder._listers.persistent_volumes, volume("of-class"), volume("other", storageClassName="now"))
     result = binder.pod_claims(pod_with_claims("now", "bound", "delayed", "named"))
     names = [[claim.metadata.name for claim in group] for group in (result.bound, result.delayed, result.immediate)]
     assert names == [["bound"], ["delayed"], ["now", "named"]]
-    assert {name: [item.metadata.name for item in items] for name, items in result.volumes.items()} == {
-        "wait": ["of-class"]
-    }
     with pytest.raises(ClaimError, match='error getting PVC "default/gone": could not find it'):
         binder.pod_claims(pod_with_claims("gone"))
 
@@ -414,25 +417,23 @@ def test_claim_of_no_class_has_no_capacity(binder: VolumeBinder, class_name: str
 
 
 @pytest.mark.parametrize(
-    ("annotations", "volumes", "changes", "published", "depends"),
+    ("annotations", "changes", "published", "depends"),
     [
-        pytest.param({}, [], {}, False, False, id="the same everywhere"),
-        pytest.param({SELECTED_NODE: "n"}, [], {}, False, True, id="selected node"),
-        pytest.param({}, [volume()], {}, False, True, id="volumes"),
-        pytest.param({}, [], {"allowedTopologies": TOPOLOGY}, False, True, id="topology"),
-        pytest.param({}, [], {}, True, True, id="capacities"),
+        pytest.param({}, {}, False, False, id="the same everywhere"),
+        pytest.param({SELECTED_NODE: "n"}, {}, False, True, id="selected node"),
+        pytest.param({}, {"allowedTopologies": TOPOLOGY}, False, True, id="topology"),
+        pytest.param({}, {}, True, True, id="capacities"),
     ],
 )
 def test_provisioning_depends_on_the_node(
-    binder: VolumeBinder, annotations: Any, volumes: Any, changes: Any, published: bool, depends: bool
+    binder: VolumeBinder, annotations: Any, changes: Any, published: bool, depends: bool
 ) -> None:
     listers = binder._listers
     driver = {"metadata": {"name": "csi.example"}, "spec": {"storageCapacity": published}}
     put(listers.csi_drivers, convert(CSIDriver, driver))
     put(listers.storage_classes, convert(StorageClass, {**CLASS, **changes}))
-    put(listers.persistent_volumes, *volumes)
     put(listers.persistent_volume_claims, changed_claim(make_claim("data"), annotations=annotations))
-    assert binder.depends_on_node(binder.pod_claims(pod_with_claims("data"))) is depends
+    assert binder.provisioning_depends_on_node(binder.pod_claims(pod_with_claims("data"))) is depends
 
 
 def test_assumed_decisions_last_until_the_informer_shows_a_change(binder: VolumeBinder) -> None:
