@@ -56,8 +56,10 @@ class NodeAddresses:
 
     def pod_cidr(self, index: int, pods: int) -> str:
         """Return the index-th podCIDR for this number of pods, or the next free one."""
-        candidates = (_share(index + further, pods) for further in range(_BLOCKS))
-        return _cidr(next((share for share in candidates if self._blocks.isdisjoint(share)), _share(index, pods)))
+        first = _share(index, pods)
+        further = range(_BLOCKS) if len(self._blocks) + len(first) <= _BLOCKS else range(0)
+        candidates = (_share(index + number, pods) for number in further)
+        return _cidr(next((share for share in candidates if self._blocks.isdisjoint(share)), first))
 
 
 def _hosts(node: JSON) -> set[str]:

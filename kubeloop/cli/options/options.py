@@ -336,7 +336,7 @@ def _trace_until(default: str) -> Any:
 class DevClusterOptions(CommandOptions, group="Nodes and pods"):
     """Options of the development cluster."""
 
-    nodes: int = option("Number of simulated nodes.", default=5, type=click.IntRange(0, 20_000))
+    nodes: int = option("Number of simulated nodes.", default=5, type=click.IntRange(0, 100_000))
     node_cpu: str = option("CPU capacity per node (quantity).", default="8")
     node_memory: str = option("Memory capacity per node (quantity).", default="32Gi")
     node_pods: int = option("Maximum number of pods per node.", default=110, type=click.IntRange(1), common=False)

@@ -1,4 +1,4 @@
-"""Choice of victims on many nodes at once (plugins/preemption/victim_table.py); test_dry_run compares it to dry runs."""
+"""Choice of victims on many nodes at once (plugins/preemption/victim_table.py); test_dry_run compares it with others."""
 
 from __future__ import annotations
 
