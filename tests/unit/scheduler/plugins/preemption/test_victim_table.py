@@ -1,4 +1,4 @@
-"""Choice of victims on many nodes at once (plugins/preemption/victim_table.py); test_dry_run compares it with others."""
+"""Choice of victims on many nodes at once; test_dry_run.py compares it with that on copies of the nodes."""
 
 from __future__ import annotations
 
