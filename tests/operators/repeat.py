@@ -1,9 +1,9 @@
 """Check that each planted defect of the operators is found, and that the correct operator passes.
 
-    python tests/operators/repeat.py [--repetitions 10] [--jobs 2] [python] [go]
+    python tests/operators/repeat.py [--repetitions 10] [--checks 2] [python] [go]
 
-`make operator-faults` runs it. Prints a line per operator and defect; exits 1 after a defect that was not found, or a
-finding in the correct operator, which meets all faults at all writes.
+`make operator-faults` runs it. Prints a line per check; exits 1 after a defect that was not found, or a finding in the
+correct operator, which meets all faults at all writes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,13 +53,14 @@ DEFECTS = (
     Defect("retried-create", ("lost-answer:create of Secret",), "a second Secret"),
 )
 ONLY_IN_PYTHON = ("missed-event", "retried-create")
+CORRECT = Defect("", (), "")
 
 
-def check(command: str, only: tuple[str, ...], jobs: int) -> dict[str, Any]:
-    """Return the report of `kubeloop test-operator`. Exits if something is wrong without faults."""
-    arguments = [f"--run={command}", "-f", FOLDER / "crd.yaml", "--steps", FOLDER / "steps.yaml", f"--jobs={jobs}"]
-    selection = [f"--only={text}" for text in only]
-    limits = ["--timeout=70", "--quiet=2"] if not only else ["--timeout=12", "--quiet=2"]
+def check(command: str, defect: Defect) -> dict[str, Any]:
+    """Return the report of `kubeloop test-operator`; an error without faults is its only finding."""
+    arguments = [f"--run={command}", "-f", FOLDER / "crd.yaml", "--steps", FOLDER / "steps.yaml", "--jobs=2"]
+    selection = [f"--only={text}" for text in defect.only]
+    limits = ["--timeout=70" if defect is CORRECT else "--timeout=12", "--quiet=2"]
     done = subprocess.run(
         [sys.executable, "-m", "kubeloop", "test-operator", "--json", *arguments, *selection, *limits],
         capture_output=True,
@@ -64,54 +68,66 @@ def check(command: str, only: tuple[str, ...], jobs: int) -> dict[str, Any]:
         check=False,
     )
     if done.returncode > 1:
-        sys.exit(done.stderr)
+        error = {"fault": "reference", "write": 0, "sentence": done.stderr, "problems": []}
+        return {"outcomes": {}, "seconds": 0, "findings": [error]}
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
 
 def commands(languages: list[str], folder: Path) -> dict[str, str]:
-    found = {}
+    """Return the command of the operator in each language, without the name of its defect."""
+    by_language = {}
     if "python" in languages:
-        found["python"] = f"{sys.executable} {FOLDER / 'site_operator.py'} --kubeconfig {{kubeconfig}}"
+        script = FOLDER / "site_operator.py"
+        by_language["python"] = f"{sys.executable} {script} --kubeconfig {{kubeconfig}} --leader-elect --defect="
     if "go" in languages:
         binary = folder / "siteoperator"
         subprocess.run(["go", "build", "-o", binary, "./siteoperator"], cwd=CLIENTS, check=True)
-        found["go"] = f"{binary} -kubeconfig {{kubeconfig}}"
-    return found
+        by_language["go"] = f"{binary} -kubeconfig {{kubeconfig}} -leader-elect -defect="
+    return by_language
+
+
+def checks(languages: list[str], names: list[str] | None) -> Iterator[tuple[str, Defect]]:
+    """Yield language and defect of the checks of a repetition."""
+    for language in languages:
+        for defect in (*DEFECTS, CORRECT):
+            is_planted = language == "python" or defect.name not in ONLY_IN_PYTHON
+            if is_planted and (not names or (defect.name or "correct") in names):
+                yield language, defect
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("languages", nargs="*", default=["python", "go"])
     parser.add_argument("--repetitions", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--defect", action="append", help="only this one; may be repeated")
+    parser.add_argument("--checks", type=int, default=2, help="number of checks at a time, with two runs each")
+    parser.add_argument("--defect", action="append", help="only this one, or 'correct'; may be repeated")
     options = parser.parse_args()
-    failures = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for language, command in commands(options.languages, Path(folder)).items():
-            for defect in DEFECTS:
-                if (options.defect and defect.name not in options.defect) or (
-                    language != "python" and defect.name in ONLY_IN_PYTHON
-                ):
-                    continue
-                found = 0
-                for _ in range(options.repetitions):
-                    report = check(
-                        f"{command} -{'-' * (language == 'python')}defect {defect.name}", defect.only, options.jobs
-                    )
-                    found += any(defect.sentence in str(finding["problems"]) for finding in report["findings"])
-                failures += found < options.repetitions
-                print(f"{language} {defect.name}: found in {found} of {options.repetitions}", flush=True)
-            for number in range(0 if options.defect else options.repetitions):
-                report = check(command, (), options.jobs)
-                failures += bool(report["findings"])
-                findings = len(report["findings"])
-                summary = f"{len(report['outcomes'])} runs, {report['seconds']:.0f} s, {findings} findings"
-                print(f"{language} correct, {number + 1}: {summary}", flush=True)
-                for finding in report["findings"]:
-                    print(f"  {finding['fault']}:{finding['write']} {finding['sentence']}", flush=True)
-    return 1 if failures else 0
+    passed: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.checks) as pool:
+        by_language = commands(options.languages, Path(folder))
+        selected = [*checks(options.languages, options.defect)]
+        running = {
+            pool.submit(check, by_language[language] + defect.name, defect): (repetition, language, defect)
+            for repetition in range(1, options.repetitions + 1)
+            for language, defect in selected
+        }
+        for future in as_completed(running):
+            repetition, language, defect = running[future]
+            report = future.result()
+            findings = report["findings"]
+            title = f"{language} {defect.name or 'correct'}"
+            is_found = any(defect.sentence in str(finding["problems"]) for finding in findings)
+            passed[title] += not findings if defect is CORRECT else is_found
+            summary = f"{len(report['outcomes'])} runs, {report['seconds']:.0f} s, {len(findings)} findings"
+            print(f"{repetition}. {title}: {summary}", flush=True)
+            for finding in findings if defect is CORRECT or not is_found else ():
+                print(f"   {finding['fault']}:{finding['write']} {finding['sentence']}", flush=True)
+    for language, defect in selected:
+        title = f"{language} {defect.name or 'correct'}"
+        outcome = "passed" if defect is CORRECT else "found"
+        print(f"{title}: {outcome} in {passed[title]} of {options.repetitions}")
+    return 0 if passed.total() == len(running) else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """An operator of Sites, in plain Python, which starts fast: for each a DNS record, a Secret, volumes, a Deployment.
 
-    python site_operator.py [--kubeconfig FILE] [--defect NAME]
+    python site_operator.py [--kubeconfig FILE] [--defect NAME] [--leader-elect]
 
 A DNS record is a ConfigMap without an owner, in the place of something outside of the cluster. A defect replaces one
 correct behavior; DEFECTS describes them.
@@ -18,7 +18,9 @@ import ssl
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 DEFECTS = {
@@ -39,6 +41,7 @@ FINALIZER = "faults.example.com/dns"
 SITES = "/apis/faults.example.com/v1/namespaces/default/sites"
 CORE, DEPLOYMENTS = "/api/v1/namespaces/default", "/apis/apps/v1/namespaces/default/deployments"
 CONFIG_MAPS, SECRETS, CLAIMS = f"{CORE}/configmaps", f"{CORE}/secrets", f"{CORE}/persistentvolumeclaims"
+LEASES, LEASE_SECONDS = "/apis/coordination.k8s.io/v1/namespaces/default/leases", 10
 RETRY_SECONDS, TIMEOUT_SECONDS = 0.3, 10
 JSON = dict[str, Any]
 
@@ -141,6 +144,55 @@ class Informer(threading.Thread):
                 else:
                     self.objects[item["metadata"]["name"]] = item
                 self.changed(event["type"], item)
+
+
+class Election(threading.Thread):
+    """Takes part in an election with a Lease; the process ends if it cannot renew it."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(daemon=True)
+        self.leads = threading.Event()
+        self._client = client
+        self._identity = str(uuid.uuid4())
+        self._lease: JSON = {}
+
+    def run(self) -> None:
+        renewed_at = time.monotonic()
+        while True:
+            try:
+                if self._is_acquired():
+                    renewed_at = time.monotonic()
+                    self.leads.set()
+            except (ApiError, OSError, http.client.HTTPException) as error:
+                print(f"election: {error!r}", flush=True)
+                self._lease = {}
+            if self.leads.is_set() and time.monotonic() > renewed_at + LEASE_SECONDS:
+                os._exit(1)
+            time.sleep(1 if self.leads.is_set() else RETRY_SECONDS)
+
+    def _is_acquired(self) -> bool:
+        now = datetime.now(UTC)
+        path = f"{LEASES}/sites"
+        self._lease = self._lease or self._read(path)
+        spec = self._lease.get("spec", {})
+        if spec.get("holderIdentity", self._identity) not in ("", self._identity):
+            expires = datetime.fromisoformat(spec["renewTime"]) + timedelta(seconds=LEASE_SECONDS)
+            if expires > now:
+                self._lease = {}
+                return False
+        changed = {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS}
+        body = {"metadata": {"name": "sites"}, **self._lease, "spec": {**changed, "renewTime": f"{now:%FT%T.%fZ}"}}
+        method, target = ("PUT", path) if self._lease else ("POST", LEASES)
+        self._lease = self._client.request(method, target, body)
+        return True
+
+    def _read(self, path: str) -> JSON:
+        try:
+            return self._client.request("GET", path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return {}
 
 
 class Operator:
@@ -389,8 +441,13 @@ def child_metadata(site: JSON, **names: str) -> JSON:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"))
-    parser.add_argument("--defect", choices=sorted(DEFECTS), default="")
+    parser.add_argument("--defect", choices=["", *sorted(DEFECTS)], default="")
+    parser.add_argument("--leader-elect", action="store_true", help="take part in an election")
     arguments = parser.parse_args()
+    if arguments.leader_elect:
+        election = Election(Client(arguments.kubeconfig))
+        election.start()
+        election.leads.wait()
     Operator(Client(arguments.kubeconfig), arguments.defect).run()
 
 

@@ -161,7 +161,8 @@ class OperatorApi:
         if request.method in _READS:
             if request.flag("watch") or "/watch/" in request.path:
                 return partial(self._watch, instance, request, target)
-            self._note_read(request)
+            if target.resource != LEASES.plural:
+                self._note_read(request)
             return self.api.respond(self._from_old_revision(request, target))
         if target.resource == LEASES.plural:
             return partial(self._write_lease, instance, request)

@@ -261,7 +261,10 @@ class OperatorInstance:
 
 
 class OperatorRun:
-    """A run without a fault, if `expected` is None or `fault` is "", or with one at the write `trigger`."""
+    """A run with a fault at the write `trigger`, or one of the reference, if `fault` is "".
+
+    expected: None for the first run of the reference.
+    """
 
     def __init__(
         self,
@@ -269,7 +272,6 @@ class OperatorRun:
         name: str,
         expected: ReferenceRuns | None = None,
         *,
-        quiet_seconds: float | None = None,
         fault: str = "",
         trigger: WriteId | None = None,
     ) -> None:
@@ -279,7 +281,7 @@ class OperatorRun:
         self.logs = self.folder if settings.logs is None else settings.logs
         self.name = name
         self._expected = expected
-        self._quiet_seconds = quiet_seconds or settings.quiet_seconds
+        self._quiet_seconds = settings.quiet_seconds if expected is None else expected.quiet_seconds
         self._fault = fault
         self._trigger = trigger
         self._instances: list[OperatorInstance] = []
@@ -352,6 +354,7 @@ class OperatorRun:
                 operator = self.start_instance("operator")
                 await self._wait_for_start(operator)
                 await self._settle()
+                self._gap_seconds = 0.0  # of the cluster's start
                 watched = frozenset(operator.watched)
                 steps = settings.scenario.steps
                 for number, step in enumerate(steps):
@@ -368,7 +371,7 @@ class OperatorRun:
                     self.operator_api.list_old()
                     operator.kill()
                     await self._check(len(steps) - 1)
-                if expected is None:
+                if not self._fault:
                     await self._end_in_order(operator)
                 for instance in self._instances:
                     instance.stays_down = True
@@ -385,7 +388,7 @@ class OperatorRun:
             bool(self.operator_api.holders),
             log_tail(operator.log),
         )
-        if expected is not None:
+        if expected is not None and self._fault:
             for key, count in (result.deletions(variations) - Counter(expected.deletions)).items():
                 kind, namespace, name = key
                 times = "" if not expected.deletions.get(key) else f" {count} more times"
@@ -414,7 +417,7 @@ class OperatorRun:
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             problem = f"the operator sent no request to the API server within {_START_SECONDS:g} s"
-            if self._expected is not None:
+            if self._fault:
                 self.problems.append(problem)
                 return
             raise UserError(
@@ -441,7 +444,7 @@ class OperatorRun:
 
     def _fail(self, problem: str) -> None:
         """Record a problem. Raises UserError without faults: then the scenario is wrong, or the operator."""
-        if self._expected is None:
+        if not self._fault:
             raise UserError(f"without faults: {problem}", hint="correct the scenario or the operator first")
         self.problems.append(problem)
 
@@ -474,7 +477,8 @@ class OperatorRun:
     async def _settle(self, differences: Callable[[], list[str]] = list, *, stays_blind: bool = False) -> list[str]:
         """Wait until nothing changes and there are no differences; return what is wrong after the timeout.
 
-        Faults that last end as soon as nothing changes; with stays_blind, watches go on to miss events.
+        Faults that last end as soon as nothing changes; with stays_blind, watches go on to miss events. Runs of the
+        reference may differ from the first one, but only then wait as long as that one.
         """
         loop, timeout = asyncio.get_running_loop(), self.settings.timeout_seconds
         watched = frozenset() if self._expected is None else self._expected.watched
@@ -494,7 +498,7 @@ class OperatorRun:
             quiet_polls = quiet_polls + 1 if is_idle else 0
             unchanged_seconds = loop.time() - self.operator_api.last_change_seconds
             polls += 1
-            if self._expected is None and polls % _POLLS_BETWEEN_LOOKS == 1:
+            if not self._fault and polls % _POLLS_BETWEEN_LOOKS == 1:
                 self._look_outside()
             is_stable = quiet_polls * _POLL_SECONDS >= quiet or unchanged_seconds > _UNEASY_FACTOR * quiet
             if self.operator_api.is_disturbing:
@@ -507,7 +511,7 @@ class OperatorRun:
             elif is_stable:
                 if compared != self._changes:
                     compared, problems = self._changes, differences()
-                if not problems:
+                if not problems or (not self._fault and quiet_polls * _POLL_SECONDS >= self.settings.quiet_seconds):
                     return []
             if self.problems:
                 return []
@@ -515,7 +519,8 @@ class OperatorRun:
                 still_changes = unchanged_seconds < max(quiet, _RECENT_SECONDS) or not is_unchanged
                 if still_changes and loop.time() < deadline + timeout / 2:
                     continue  # it may be about to finish
-                return differences() or ([self._endless_writes()] if still_changes else [])
+                problems = differences() if self._fault else []
+                return problems or ([self._endless_writes()] if still_changes else [])
 
     @property
     def _has_begun(self) -> bool:

@@ -176,10 +176,8 @@ class _Suite:
             self._settings.quiet_seconds,
             max(_LEAST_QUIET_SECONDS, _QUIET_FACTOR * references[0].longest_gap_seconds),
         )
-        others = [
-            OperatorRun(self._settings, f"reference-{number}", quiet_seconds=quiet)
-            for number in range(2, _REFERENCES + 1)
-        ]
+        first, _ = _learn(references, quiet)
+        others = [OperatorRun(self._settings, f"reference-{number}", first) for number in range(2, _REFERENCES + 1)]
         if self._options.jobs > 1:
             references += await asyncio.gather(*(run.run() for run in others))
         else:
@@ -231,10 +229,8 @@ class _Suite:
             for fault, number in waiting:
                 if ends_at is not None and loop.time() > ends_at:
                     return
-                run = OperatorRun(
-                    self._settings, f"{fault}-{number}", expected, fault=fault, trigger=writes[number - 1].id,
-                    quiet_seconds=expected.quiet_seconds,
-                )  # fmt: skip
+                trigger = writes[number - 1].id
+                run = OperatorRun(self._settings, f"{fault}-{number}", expected, fault=fault, trigger=trigger)
                 self._note(fault, number, await run.run(), writes)
                 self._progress(len(self._outcomes), len(plan), len(self._findings))
 
