@@ -58,7 +58,14 @@ CORRECT = Defect("", (), "")
 
 def check(command: str, defect: Defect) -> dict[str, Any]:
     """Return the report of `kubeloop test-operator`; an error without faults is its only finding."""
-    arguments = [f"--run={command}", "-f", FOLDER / "crd.yaml", "--steps", FOLDER / "steps.yaml", "--jobs=2"]
+    arguments: list[str | Path] = [
+        f"--run={command}",
+        "-f",
+        FOLDER / "crd.yaml",
+        "--steps",
+        FOLDER / "steps.yaml",
+        "--jobs=2",
+    ]
     selection = [f"--only={text}" for text in defect.only]
     limits = ["--timeout=70" if defect is CORRECT else "--timeout=12", "--quiet=2"]
     done = subprocess.run(

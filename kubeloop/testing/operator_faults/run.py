@@ -349,7 +349,7 @@ class OperatorRun:
             self.operator_api = OperatorApi(api, variations, self._fault, self._trigger)
             cluster = Operations(self._client, _no_page, "default")
             if settings.scenario.setup:
-                await apply_when_served(cluster, settings.scenario.setup)
+                await apply_when_served(cluster, settings.scenario.setup, settings.timeout_seconds)
             async with asyncio.TaskGroup() as self._group:
                 operator = self.start_instance("operator")
                 await self._wait_for_start(operator)
@@ -428,7 +428,7 @@ class OperatorRun:
     async def _perform(self, step: ScenarioStep, cluster: Operations) -> None:
         """Perform a step; faults that last end when it cannot go on and nothing else happens."""
         self._measure_from_now()
-        task = asyncio.ensure_future(step.act(cluster))
+        task = asyncio.ensure_future(step.act(cluster, self.settings.timeout_seconds))
         settling: asyncio.Future[list[str]] | None = None
         try:
             await asyncio.wait({task}, timeout=_POLL_SECONDS)

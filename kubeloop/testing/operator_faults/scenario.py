@@ -16,7 +16,7 @@ from kubeloop.process.manifests import Manifest, apply, objects_of, read_manifes
 from kubeloop.testing.operations import Operations
 from kubeloop.testing.wait_conditions import parse_condition
 
-_WEBHOOK_SECONDS, _RETRY_SECONDS = 30.0, 0.2
+_RETRY_SECONDS = 0.2
 _KEYS = {
     "apply": {"apply"},
     "delete": {"delete", "namespace"},
@@ -29,11 +29,11 @@ _HINT = "see docs/operator-faults.md, which describes the steps"
 
 @dataclass(frozen=True)
 class ScenarioStep:
-    """A step of a user. verb: "apply", "delete", "patch" or "wait"."""
+    """A step of a user. verb: "apply", "delete", "patch" or "wait". act: performs it within some seconds."""
 
     verb: str
     title: str
-    act: Callable[[Operations], Awaitable[object]]
+    act: Callable[[Operations, float], Awaitable[object]]
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,15 @@ def _step(source: str, entry: Any, folder: Path) -> ScenarioStep:
             body = entry.get("merge")
             if not isinstance(body, dict):
                 raise UserError(f"{source}: patch needs merge, the patch itself", hint=_HINT)
-            return ScenarioStep("patch", f"patch {target}", lambda cluster: _patch(cluster, target, namespace, body))
-    condition, timeout = str(entry.get("for", "Ready")), entry.get("timeout", 60)
+            return ScenarioStep("patch", f"patch {target}", lambda cluster, _: _patch(cluster, target, namespace, body))
+    condition, timeout = str(entry.get("for", "Ready")), entry.get("timeout")
     parse_condition(condition)
-    if not isinstance(timeout, int | float):
+    if not isinstance(timeout, int | float | None):
         raise UserError(f"{source}: timeout is not a number of seconds", hint=_HINT)
     return ScenarioStep(
         "wait",
         f"wait for {target} to be {condition}",
-        lambda cluster: cluster.wait_for(target, condition, timeout, namespace=namespace),
+        lambda cluster, seconds: cluster.wait_for(target, condition, timeout or seconds, namespace=namespace),
     )
 
 
@@ -115,13 +115,15 @@ def _manifests(source: str, content: Any, folder: Path) -> list[Manifest]:
 
 def _apply(manifests: Sequence[Manifest]) -> ScenarioStep:
     names = ", ".join(f"{manifest.kind} {manifest.name}" for manifest in manifests)
-    return ScenarioStep("apply", f"apply {names}", lambda cluster: apply_when_served(cluster, manifests))
+    return ScenarioStep(
+        "apply", f"apply {names}", lambda cluster, seconds: apply_when_served(cluster, manifests, seconds)
+    )
 
 
-async def apply_when_served(cluster: Operations, manifests: Sequence[Manifest]) -> None:
+async def apply_when_served(cluster: Operations, manifests: Sequence[Manifest], seconds: float) -> None:
     """Apply manifests; try again while a webhook, which the operator may serve, does not respond. Raises UserError."""
     try:
-        async with asyncio.timeout(_WEBHOOK_SECONDS):
+        async with asyncio.timeout(seconds):
             while True:
                 try:
                     await apply(cluster.client, manifests, default_namespace=cluster.namespace)
@@ -143,14 +145,11 @@ def _delete_manifest(manifest: Manifest) -> ScenarioStep:
 
 
 def _delete(target: str, namespace: str | None, title: str = "") -> ScenarioStep:
-    async def delete(cluster: Operations) -> None:
+    async def delete(cluster: Operations, seconds: float) -> None:
         await cluster.delete(target, namespace=namespace)
-        await cluster.wait_for(target, "delete", DELETION_SECONDS, namespace=namespace)
+        await cluster.wait_for(target, "delete", seconds, namespace=namespace)
 
     return ScenarioStep("delete", title or f"delete {target}", delete)
-
-
-DELETION_SECONDS = 60.0
 
 
 async def _patch(cluster: Operations, target: str, namespace: str | None, body: dict[str, Any]) -> None:

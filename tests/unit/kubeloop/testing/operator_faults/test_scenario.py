@@ -8,6 +8,7 @@ import pytest
 
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing.in_memory import memory_cluster
+from kubeloop.testing.operations import WaitTimeout
 from kubeloop.testing.operator_faults.scenario import read_scenario, read_steps
 
 CRD = """
@@ -93,9 +94,22 @@ async def test_steps_apply_patch_wait_and_delete(tmp_path: Path):
 """
     apply, patch, wait, delete = read_steps(written(tmp_path, "steps.yaml", text))
     async with memory_cluster(nodes=0) as cluster:
-        await apply.act(cluster)
-        await patch.act(cluster)
-        await wait.act(cluster)
+        await apply.act(cluster, 10)
+        await patch.act(cluster, 10)
+        await wait.act(cluster, 10)
         assert (await cluster.get("configmap/a"))["data"] == {"x": "2"}
-        await delete.act(cluster)
+        await delete.act(cluster, 10)
         assert await cluster.wait_for("configmap/a", "delete") == {}
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [("", 0.01), ("  timeout: 0.02\n", 0.02)])
+async def test_deletion_and_wait_take_the_timeout_of_the_run(tmp_path: Path, timeout: str, seconds: float):
+    text = f"- delete: configmap/a\n- wait: configmap/a\n  for: '{{.data.x}}=1'\n{timeout}"
+    delete, wait = read_steps(written(tmp_path, "steps.yaml", text))
+    metadata = {"name": "a", "finalizers": ["example.com/a"]}
+    async with memory_cluster(nodes=0) as cluster:
+        await cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        with pytest.raises(WaitTimeout, match=f"{seconds:g} s"):
+            await wait.act(cluster, 0.01)
+        with pytest.raises(WaitTimeout, match=r"not gone after 0.01 s"):
+            await delete.act(cluster, 0.01)
