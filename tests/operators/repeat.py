@@ -1,6 +1,6 @@
 """Check that each planted defect of the operators is found, and that the correct operator passes.
 
-    python tests/operators/repeat.py [--repetitions 10] [--checks 2] [python] [go]
+    python tests/operators/repeat.py [--repetitions 10] [--checks 2] [--jobs 2] [python] [go]
 
 `make operator-faults` runs it. Prints a line per check; exits 1 after a defect that was not found, or a finding in the
 correct operator, which meets all faults at all writes.
@@ -56,7 +56,7 @@ ONLY_IN_PYTHON = ("missed-event", "retried-create")
 CORRECT = Defect("", (), "")
 
 
-def check(command: str, defect: Defect) -> dict[str, Any]:
+def check(command: str, defect: Defect, jobs: int) -> dict[str, Any]:
     """Return the report of `kubeloop test-operator`; an error without faults is its only finding."""
     arguments: list[str | Path] = [
         f"--run={command}",
@@ -64,7 +64,7 @@ def check(command: str, defect: Defect) -> dict[str, Any]:
         FOLDER / "crd.yaml",
         "--steps",
         FOLDER / "steps.yaml",
-        "--jobs=2",
+        f"--jobs={jobs}",
     ]
     selection = [f"--only={text}" for text in defect.only]
     limits = ["--timeout=70" if defect is CORRECT else "--timeout=12", "--quiet=2"]
@@ -107,7 +107,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("languages", nargs="*", default=["python", "go"])
     parser.add_argument("--repetitions", type=int, default=10)
-    parser.add_argument("--checks", type=int, default=2, help="number of checks at a time, with two runs each")
+    parser.add_argument("--checks", type=int, default=2, help="number of checks at a time")
+    parser.add_argument("--jobs", type=int, default=2, help="number of runs of a check at a time")
     parser.add_argument("--defect", action="append", help="only this one, or 'correct'; may be repeated")
     options = parser.parse_args()
     passed: Counter[str] = Counter()
@@ -115,7 +116,11 @@ def main() -> int:
         by_language = commands(options.languages, Path(folder))
         selected = [*checks(options.languages, options.defect)]
         running = {
-            pool.submit(check, by_language[language] + defect.name, defect): (repetition, language, defect)
+            pool.submit(check, by_language[language] + defect.name, defect, options.jobs): (
+                repetition,
+                language,
+                defect,
+            )
             for repetition in range(1, options.repetitions + 1)
             for language, defect in selected
         }

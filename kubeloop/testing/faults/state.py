@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import msgspec
+
 from kubeloop.devcluster.storage.store import ObjectStore
 
 JSON = dict[str, Any]
@@ -39,7 +41,7 @@ def stable(value: Any) -> Any:
         }
     if isinstance(value, list):
         items = [stable(item) for item in value]
-        return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
+        return sorted(items, key=_encoded)
     return stable_text(_UID.sub("UID", value)) if isinstance(value, str) else value
 
 
@@ -71,39 +73,48 @@ class StoredState:
     """The objects of a store at the end of a run, by kind and name. since: those that changed after this revision.
 
     Objects whose owners are gone do not count: a garbage collector deletes them. with_status: resources whose status is
-    compared; that of others is up to other controllers.
+    compared; that of others is up to other controllers. variations: what is not compared. earlier: a state of the same
+    store with the same variations, whose unchanged objects need no new work.
     """
 
-    def __init__(self, store: ObjectStore, since: int, with_status: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        since: int,
+        with_status: Collection[str] = (),
+        variations: Variations | None = None,
+        earlier: StoredState | None = None,
+    ) -> None:
         stored = [(resource, entry) for resource, table in store.tables() for entry in table.list()]
         uids = {entry.object["metadata"].get("uid") for _, entry in stored}
-        self._objects: list[tuple[str, JSON, JSON]] = []  # kind, object, what is compared
+        self._objects: list[tuple[str, JSON, bool]] = []  # kind, object, whether its status is compared
         for resource, entry in stored:
             obj = entry.object
             owners = [owner.get("uid") for owner in obj["metadata"].get("ownerReferences", ())]
             is_new = entry.revision > since and entry.key != _CERTIFICATES_OF_THE_RUN
             if resource in _UNCOMPARED or not is_new or (owners and uids.isdisjoint(owners)):
                 continue
-            content = _comparable(obj, with_status=resource in with_status)
-            self._objects.append((obj.get("kind") or resource, obj, content))
-        self.leave_out(Variations())
+            self._objects.append((obj.get("kind") or resource, obj, resource in with_status))
+        self.leave_out(variations or Variations(), earlier)
 
-    def leave_out(self, variations: Variations) -> None:
+    def leave_out(self, variations: Variations, earlier: StoredState | None = None) -> None:
         """Compare without these variations from now on."""
         self._names: dict[ObjectNames, list[str]] = {}
-        self._contents: Counter[tuple[ObjectNames, str]] = Counter()
-        for kind, obj, content in self._objects:
-            name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
-            names = kind, namespace, variations.stable_name(kind, namespace, name)
-            self._names.setdefault(names, []).append(name)
-            compared = stable(_without(content, kind, variations.fields))
-            compared["metadata"] = {field: value for field, value in compared.get("metadata", {}).items() if value}
-            self._contents[names, json.dumps(compared, sort_keys=True)] += 1
+        self._contents: Counter[tuple[ObjectNames, bytes]] = Counter()
+        self._compared: dict[tuple[str, str, bool], tuple[ObjectNames, bytes]] = {}  # by UID and resourceVersion
+        known = {} if earlier is None else earlier._compared
+        for kind, obj, with_status in self._objects:
+            metadata = obj["metadata"]
+            key = metadata["uid"], metadata["resourceVersion"], with_status
+            compared = known.get(key) or _compared(kind, obj, variations, with_status=with_status)
+            self._compared[key] = compared
+            self._names.setdefault(compared[0], []).append(metadata["name"])
+            self._contents[compared] += 1
 
     def _contents_by_names(self) -> dict[ObjectNames, list[JSON]]:
         contents: dict[ObjectNames, list[JSON]] = {}
         for names, content in sorted(self._contents.elements()):
-            contents.setdefault(names, []).append(json.loads(content))
+            contents.setdefault(names, []).append(msgspec.json.decode(content))
         return contents
 
     def differences(self, expected: StoredState) -> list[str]:
@@ -127,7 +138,7 @@ class StoredState:
         for names, content in sorted(extra):
             if names in wanted:
                 kind, namespace, name = names
-                changes = ", ".join(_changes(json.loads(wanted[names]), json.loads(content)))
+                changes = ", ".join(_changes(msgspec.json.decode(wanted[names]), msgspec.json.decode(content)))
                 yield f"{kind} {namespace}/{name} has {changes} in the end"
 
 
@@ -188,6 +199,19 @@ def _without(value: Any, path: str, fields: Collection[str]) -> Any:
             if f"{path}.{name}" not in fields
         }
     return [_without(item, path, fields) for item in value] if isinstance(value, list) else value
+
+
+def _compared(kind: str, obj: JSON, variations: Variations, *, with_status: bool) -> tuple[ObjectNames, bytes]:
+    """Return the names of an object, and its content as JSON, without what varies."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace", "")
+    content = stable(_without(_comparable(obj, with_status=with_status), kind, variations.fields))
+    content["metadata"] = {field: value for field, value in content.get("metadata", {}).items() if value}
+    return (kind, namespace, variations.stable_name(kind, namespace, metadata["name"])), _encoded(content)
+
+
+def _encoded(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
 
 
 def _comparable(obj: JSON, *, with_status: bool) -> JSON:

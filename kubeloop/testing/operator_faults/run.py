@@ -289,6 +289,7 @@ class OperatorRun:
         self._gap_seconds = 0.0
         self._subscribed: set[str] = set()
         self._lists_are_old = False
+        self._last_state: StoredState | None = None
         self.problems: list[str] = []
         self.notes: set[str] = set()
 
@@ -467,10 +468,9 @@ class OperatorRun:
     def _state(self) -> StoredState:
         definitions = [definition["spec"] for definition in self._api.store.list(CUSTOM_RESOURCE_DEFINITIONS)]
         custom = {f"{spec['names']['plural']}.{spec['group']}" for spec in definitions}
-        state = StoredState(self._api.store, 0, custom)
-        if self._expected is not None:
-            state.leave_out(self._expected.variations)
-        return state
+        variations = None if self._expected is None else self._expected.variations
+        self._last_state = StoredState(self._api.store, 0, custom, variations, self._last_state)
+        return self._last_state
 
     # --- stability -------------------------------------------------------------------------------------------------
 

@@ -65,14 +65,28 @@ def read_scenario(files: Sequence[Path], steps: Path | None) -> Scenario:
 
 
 def read_steps(path: Path) -> list[ScenarioStep]:
-    """Return the steps of a file. Raises UserError."""
+    """Return the steps of a file; a wait belongs to the step before it. Raises UserError."""
     try:
         document, _ = yaml.read_first(read_text(path, hint=_HINT))
     except yaml.InvalidYaml as error:
         raise UserError(f"{path}: {error}", hint=_HINT) from None
     if not isinstance(document, list) or not document:
         raise UserError(f"{path}: not a list of steps", hint=_HINT)
-    return [_step(f"{path}, step {number}", entry, path.parent) for number, entry in enumerate(document, start=1)]
+    steps: list[ScenarioStep] = []
+    for number, entry in enumerate(document, start=1):
+        step = _step(f"{path}, step {number}", entry, path.parent)
+        steps.append(_then(steps.pop(), step) if step.verb == "wait" and steps else step)
+    return steps
+
+
+def _then(step: ScenarioStep, wait: ScenarioStep) -> ScenarioStep:
+    """Return a step that ends after the wait: what is in between depends on time."""
+
+    async def act(cluster: Operations, seconds: float) -> None:
+        await step.act(cluster, seconds)
+        await wait.act(cluster, seconds)
+
+    return ScenarioStep(step.verb, f"{step.title}, {wait.title}", act)
 
 
 def _step(source: str, entry: Any, folder: Path) -> ScenarioStep:

@@ -96,3 +96,14 @@ async def test_states_with_other_objects_still_differ():
     runs = [state(config_map("a")), state(config_map("a"), config_map("b"))]
     variations_between(runs)
     assert runs[0].differences(runs[1]) == ["ConfigMap default/b does not exist in the end"]
+
+
+async def test_state_after_an_earlier_one_shows_what_changed():
+    api = InProcessApi()
+    for name in ("a", "b"):
+        api.create(CONFIG_MAPS.path("default"), {"metadata": {"name": name}, "data": {"x": "1"}})
+    before = StoredState(api.server.store, 0)
+    api("PUT", CONFIG_MAPS.path("default", "a"), {"metadata": {"name": "a"}, "data": {"x": "2"}})
+    after = StoredState(api.server.store, 0, earlier=before)
+    assert after.differences(before) == ['ConfigMap default/a has data.x "2" instead of "1" in the end']
+    assert StoredState(api.server.store, 0).differences(after) == []

@@ -55,8 +55,7 @@ def test_manifests_precede_the_operator_with_steps(tmp_path: Path):
     scenario = read_scenario([written(tmp_path, "all.yaml", CRD, DEPLOYMENT)], steps)
     assert len(scenario.setup) == 2
     assert [(step.verb, step.title) for step in scenario.steps] == [
-        ("apply", "apply Site blog"),
-        ("wait", "wait for site/blog to be Ready"),
+        ("apply", "apply Site blog, wait for site/blog to be Ready"),
         ("delete", "delete site/blog"),
     ]
 
@@ -92,11 +91,10 @@ async def test_steps_apply_patch_wait_and_delete(tmp_path: Path):
   for: "{.data.x}=2"
 - delete: configmap/a
 """
-    apply, patch, wait, delete = read_steps(written(tmp_path, "steps.yaml", text))
+    apply, patch, delete = read_steps(written(tmp_path, "steps.yaml", text))
     async with memory_cluster(nodes=0) as cluster:
         await apply.act(cluster, 10)
         await patch.act(cluster, 10)
-        await wait.act(cluster, 10)
         assert (await cluster.get("configmap/a"))["data"] == {"x": "2"}
         await delete.act(cluster, 10)
         assert await cluster.wait_for("configmap/a", "delete") == {}
@@ -104,8 +102,8 @@ async def test_steps_apply_patch_wait_and_delete(tmp_path: Path):
 
 @pytest.mark.parametrize(("timeout", "seconds"), [("", 0.01), ("  timeout: 0.02\n", 0.02)])
 async def test_deletion_and_wait_take_the_timeout_of_the_run(tmp_path: Path, timeout: str, seconds: float):
-    text = f"- delete: configmap/a\n- wait: configmap/a\n  for: '{{.data.x}}=1'\n{timeout}"
-    delete, wait = read_steps(written(tmp_path, "steps.yaml", text))
+    text = f"- wait: configmap/a\n  for: '{{.data.x}}=1'\n{timeout}- delete: configmap/a\n"
+    wait, delete = read_steps(written(tmp_path, "steps.yaml", text))
     metadata = {"name": "a", "finalizers": ["example.com/a"]}
     async with memory_cluster(nodes=0) as cluster:
         await cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
