@@ -102,7 +102,8 @@ class OperatorApi:
         self.holders: dict[tuple[str, str], tuple[FaultTarget, str]] = {}
         self.reads: dict[str, float] = {}
         self.longest_poll_seconds = 0.0
-        self.last_change_seconds = 0.0
+        self.last_change_seconds = 0.0  # when an object last changed, or a write was refused
+        self.longest_gap_seconds = 0.0  # between two of these
         self.refused_writes = 0
         self._variations = variations
         self._fault = fault
@@ -150,6 +151,12 @@ class OperatorApi:
             self._expired = self.api.store.revision
             for watch in self._watches:
                 watch.stream.cut()
+
+    def note_change(self) -> None:
+        """Measure how long the cluster was at rest."""
+        now = asyncio.get_running_loop().time()
+        self.longest_gap_seconds = max(self.longest_gap_seconds, now - self.last_change_seconds)
+        self.last_change_seconds = now
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -277,7 +284,9 @@ class OperatorApi:
         response = await _completed(self.api.respond(request))
         write.status = response.status
         write.deleted = response.status < 300 and deletes
-        self.refused_writes += response.status >= 400
+        if response.status >= 400:
+            self.refused_writes += 1
+            self.note_change()
         if fault:
             self._fired_revision = self.api.store.revision
         if fault in ("crash-after", "freeze-leader"):

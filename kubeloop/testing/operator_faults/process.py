@@ -120,7 +120,7 @@ class OperatorProcess:
     def is_computing(self) -> bool:
         """Return True if one of its threads runs or waits for a CPU; False where there is no /proc."""
         for pid in process_tree(self.pid):
-            for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+            for path in process_files(pid, "task/*/stat"):
                 with contextlib.suppress(OSError):
                     if path.read_text().rpartition(")")[2].split()[0] in "RD":
                         return True
@@ -130,10 +130,17 @@ class OperatorProcess:
 def process_tree(pid: int) -> Iterator[int]:
     """Yield a process and its descendants; the process alone where there is no /proc."""
     yield pid
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+    for path in process_files(pid, "task/*/children"):
         with contextlib.suppress(OSError):
             for child in path.read_text().split():
                 yield from process_tree(int(child))
+
+
+def process_files(pid: int, pattern: str) -> list[Path]:
+    """Return files of a process in /proc; none if it has ended, also meanwhile."""
+    with contextlib.suppress(OSError):
+        return [*Path(f"/proc/{pid}").glob(pattern)]
+    return []
 
 
 def log_tail(log: Path) -> list[str]:

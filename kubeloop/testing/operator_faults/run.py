@@ -63,6 +63,7 @@ _MAX_WINDOW_SECONDS = 5.0  # of a fault that lasts, for an operator that never r
 _POLL_FACTOR = 1.5  # an operator that polls acts at the latest after its interval
 _CALM_SECONDS = 0.25  # before the fault, a run that is in the expected state is stable after this time
 _UNEASY_FACTOR = 10.0  # a process that always computes counts as idle after this many quiet times without a change
+_BUSY_FACTOR = 5.0  # of the timeout, for an operator that starts or computes meanwhile
 _TERMINATION_SECONDS = 30.0  # the default grace period of a pod
 _SYSTEM = ("system:masters",)
 _UNNOTICED = {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes"}
@@ -159,7 +160,10 @@ class ReferenceRuns:
 
 @dataclass
 class RunResult:
-    """problems: what is wrong. fired: the write that met the fault. notes: what a user should know of the operator."""
+    """problems: what is wrong. fired: the write that met the fault. notes: what a user should know of the operator.
+
+    longest_gap_seconds: between two changes of a step, or two polls.
+    """
 
     writes: list[OperatorWrite]
     states: list[StoredState]
@@ -249,15 +253,15 @@ class OperatorInstance:
             self.is_dead = True
             await asyncio.sleep(delay)
 
-    def is_idle(self, watched: frozenset[str]) -> bool:
-        """Return True if the process is ready and waits; also while it is paused."""
-        if self.is_paused:
-            return True
-        if self.process is None or self.is_dead:
-            return self.stays_down
-        is_ready = self.watched >= watched if watched else self.has_requested
-        late = asyncio.get_running_loop().time() > self.started_at + _READY_SECONDS
-        return (is_ready or late) and not self.process.is_computing()
+    def is_ready(self, watched: frozenset[str]) -> bool:
+        """Return True if the process has opened its watches, or is not expected to; also while it is paused."""
+        if self.is_paused or self.is_dead:
+            return self.is_paused or self.stays_down
+        is_late = asyncio.get_running_loop().time() > self.started_at + _READY_SECONDS
+        return self.has_requested and (self.watched >= watched or is_late)
+
+    def is_computing(self) -> bool:
+        return not self.is_dead and self.process is not None and self.process.is_computing()
 
 
 class OperatorRun:
@@ -286,7 +290,6 @@ class OperatorRun:
         self._trigger = trigger
         self._instances: list[OperatorInstance] = []
         self._changes = 0
-        self._gap_seconds = 0.0
         self._subscribed: set[str] = set()
         self._lists_are_old = False
         self._last_state: StoredState | None = None
@@ -355,7 +358,7 @@ class OperatorRun:
                 operator = self.start_instance("operator")
                 await self._wait_for_start(operator)
                 await self._settle()
-                self._gap_seconds = 0.0  # of the cluster's start
+                self.operator_api.longest_gap_seconds = 0.0  # of the cluster's start
                 watched = frozenset(operator.watched)
                 steps = settings.scenario.steps
                 for number, step in enumerate(steps):
@@ -383,7 +386,7 @@ class OperatorRun:
             self.problems,
             self.operator_api.fired_at,
             loop.time() - began,
-            self._gap_seconds,
+            max(self.operator_api.longest_gap_seconds, self.operator_api.longest_poll_seconds),
             watched,
             sorted(self.notes),
             bool(self.operator_api.holders),
@@ -478,12 +481,13 @@ class OperatorRun:
         """Wait until nothing changes and there are no differences; return what is wrong after the timeout.
 
         Faults that last end as soon as nothing changes; with stays_blind, watches go on to miss events. Runs of the
-        reference may differ from the first one, but only then wait as long as that one.
+        reference may differ from the first one, but only then wait as long as that one. The time counts in which the
+        operator could act: not while it starts or computes, up to a limit, as on a machine with too little CPU.
         """
         loop, timeout = asyncio.get_running_loop(), self.settings.timeout_seconds
         watched = frozenset() if self._expected is None else self._expected.watched
-        deadline, compared = loop.time() + timeout, -1
-        polls = quiet_polls = disturbed_polls = 0
+        latest, compared = loop.time() + _BUSY_FACTOR * timeout, -1
+        polls = quiet_polls = disturbed_polls = waited_polls = 0
         problems: list[str] = []
         self._measure_from_now()
         while True:
@@ -494,20 +498,24 @@ class OperatorRun:
             if self._fault and not self._has_begun:  # all is as in the reference
                 quiet = min(quiet, _CALM_SECONDS)
             is_unchanged = before == (self._changes, self.operator_api.refused_writes)
-            is_idle = is_unchanged and all(instance.is_idle(watched) for instance in self._instances)
-            quiet_polls = quiet_polls + 1 if is_idle else 0
+            is_ready = all(instance.is_ready(watched) for instance in self._instances)
+            is_idle = is_ready and not any(instance.is_computing() for instance in self._instances)
+            quiet_polls = quiet_polls + 1 if is_idle and is_unchanged else 0
+            waited_polls += is_idle or not is_unchanged
             unchanged_seconds = loop.time() - self.operator_api.last_change_seconds
             polls += 1
             if not self._fault and polls % _POLLS_BETWEEN_LOOKS == 1:
                 self._look_outside()
-            is_stable = quiet_polls * _POLL_SECONDS >= quiet or unchanged_seconds > _UNEASY_FACTOR * quiet
+            is_uneasy = is_ready and unchanged_seconds > _UNEASY_FACTOR * quiet
+            is_stable = quiet_polls * _POLL_SECONDS >= quiet or is_uneasy
             if self.operator_api.is_disturbing:
                 disturbed_polls += 1
                 if is_stable or disturbed_polls * _POLL_SECONDS > _MAX_WINDOW_SECONDS:
                     if self.operator_api.is_blind and stays_blind:
                         return []
                     self.operator_api.heal()
-                    deadline, quiet_polls, disturbed_polls = loop.time() + timeout, 0, 0
+                    latest, waited_polls = loop.time() + _BUSY_FACTOR * timeout, 0
+                    quiet_polls = disturbed_polls = 0
             elif is_stable:
                 if compared != self._changes:
                     compared, problems = self._changes, differences()
@@ -515,9 +523,10 @@ class OperatorRun:
                     return []
             if self.problems:
                 return []
-            if loop.time() > deadline:
+            waited_seconds = waited_polls * _POLL_SECONDS
+            if waited_seconds > timeout or loop.time() > latest:
                 still_changes = unchanged_seconds < max(quiet, _RECENT_SECONDS) or not is_unchanged
-                if still_changes and loop.time() < deadline + timeout / 2:
+                if still_changes and waited_seconds < 1.5 * timeout and loop.time() < latest:
                     continue  # it may be about to finish
                 problems = differences() if self._fault else []
                 return problems or ([self._endless_writes()] if still_changes else [])
@@ -550,10 +559,8 @@ class OperatorRun:
     def _note_change(self, change: Change) -> None:
         if is_election_record(change.now.object):
             return
-        now = asyncio.get_running_loop().time()
-        self._gap_seconds = max(self._gap_seconds, now - self.operator_api.last_change_seconds)
         self._changes += 1
-        self.operator_api.last_change_seconds = now
+        self.operator_api.note_change()
 
     # --- without faults ------------------------------------------------------------------------------------------
 

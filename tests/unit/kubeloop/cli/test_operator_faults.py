@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,7 @@ import kubeloop.cli.operator_faults as module
 from kubeloop.__main__ import run
 from kubeloop.cli.options.operator_fault_options import OperatorFaultOptions
 from kubeloop.kube.user_error import UserError
+from kubeloop.process.process_files import process_exists
 from kubeloop.testing.operator_faults.suite import FaultFinding, OperatorOptions, OperatorReport
 
 REPORT = OperatorReport("op", ["create of Secret a"], {"crash-after:1": "passed"}, [], [], [], omitted=0, seconds=3.0)
@@ -74,3 +81,27 @@ def test_json_and_junit_are_written(tested: list[OperatorOptions], capsys: pytes
 def test_invalid_input_has_exit_code_2(capsys: pytest.CaptureFixture[str]):
     assert run(["test-operator", "--run", "/nowhere/operator", "-f", "crds"]) == 2
     assert "error: --run: there is no command '/nowhere/operator'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_stopped_command_leaves_no_process_and_no_file(tmp_path: Path, number: signal.Signals, code: int):
+    operators, temporary, pid_file = Path(__file__).resolve().parents[3] / "operators", tmp_path / "t", tmp_path / "pid"
+    temporary.mkdir()
+    operator = f"sh -c 'echo $$ > {pid_file}; sleep 60 & wait'"
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "kubeloop", "test-operator", f"--run={operator}"),
+            *("-f", operators / "crd.yaml", "-f", operators / "site.yaml"),
+        ],
+        env={**os.environ, "TMPDIR": str(temporary)},
+    ) as command:
+        until(lambda: pid_file.exists() and pid_file.read_text() != "")
+        assert os.listdir(temporary) != []
+        command.send_signal(number)
+        assert command.wait() == code
+    until(lambda: not process_exists(int(pid_file.read_text())) and os.listdir(temporary) == [])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.02)

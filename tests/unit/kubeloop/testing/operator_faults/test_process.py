@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.process_files import process_exists
+from kubeloop.testing.operator_faults.outside import outside_connections
 from kubeloop.testing.operator_faults.process import Guard, OperatorProcess, log_tail, process_tree
 
 STUBBORN = (
@@ -75,6 +77,19 @@ async def test_computing_process_differs_from_a_waiting_one(guard, tmp_path):
     await until(lambda: not waiting.is_computing())
     for process in (busy, waiting):
         assert await process.terminate(20)
+
+
+async def test_process_that_ends_while_it_is_observed_does_not_compute(guard, tmp_path, monkeypatch):
+    def scandir(path: str) -> None:
+        raise FileNotFoundError(path)
+
+    process = await start(guard, tmp_path, sys.executable, "-c", "while True: pass")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        assert not process.is_computing()
+        assert [*process_tree(process.pid)] == [process.pid]
+        assert outside_connections(process.pid, []) == set()
+    assert await process.terminate(20)
 
 
 def test_log_tail_is_short(tmp_path: Path):

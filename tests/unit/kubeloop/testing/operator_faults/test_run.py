@@ -1,4 +1,4 @@
-"""Runs of an operator: credentials of its client, and what a run shows."""
+"""Runs of an operator: credentials of its client, what a run shows, and operators of several kinds."""
 
 from __future__ import annotations
 
@@ -7,19 +7,98 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from cryptography import x509
 
+from kubeloop.devcluster.server.listener import listening_socket
+from kubeloop.devcluster.server.tls import create_certificate
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.user_error import UserError
+from kubeloop.process.manifests import objects_of
+from kubeloop.process.signals import first_of
 from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.faults.state import Variations
+from kubeloop.testing.operator_faults import run
 from kubeloop.testing.operator_faults.operator_api import OperatorWrite, WriteId
 from kubeloop.testing.operator_faults.process import Guard
 from kubeloop.testing.operator_faults.run import OperatorRun, RunResult, RunSettings
 from kubeloop.testing.operator_faults.scenario import read_scenario
+from kubeloop.testing.operator_faults.suite import _learn
 
 OPERATORS = Path(__file__).resolve().parents[4] / "operators"
+IMPORTS = f"import sys; sys.path.insert(0, {str(OPERATORS)!r}); from site_operator import *\n"
+PERMISSIONS = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: sites}}
+rules:
+  - apiGroups: ["*"]
+    resources: [sites, sites/status, configmaps, deployments, persistentvolumeclaims]
+    verbs: ["*"]
+  - {{apiGroups: [""], resources: [secrets], verbs: [{verbs}]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: sites}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sites}}
+subjects: [{{kind: ServiceAccount, name: sites, namespace: default}}]
+"""
+POLLING = """
+import sys, time
+client = Client(sys.argv[1])
+def names(path):
+    return {item["metadata"]["name"] for item in client.request("GET", path)["items"]}
+while True:
+    sites, records = names(SITES), names(CONFIG_MAPS) - {"kube-root-ca.crt"}
+    for name in sites - records:
+        client.request("POST", CONFIG_MAPS, {"metadata": {"name": name}})
+    for name in records - sites:
+        client.request("DELETE", f"{CONFIG_MAPS}/{name}")
+    time.sleep(0.6)
+"""
+STUBBORN = """
+import signal, socket, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+Client(sys.argv[1]).request("GET", SITES)
+time.sleep(60)
+"""
+SLOW = """
+import sys
+if os.path.exists(sys.argv[2]):
+    while time.process_time() < 2:
+        pass
+open(sys.argv[2], "w").close()
+Operator(Client(sys.argv[1]), "").run()
+"""
+STEPS = """
+- apply: {apiVersion: faults.example.com/v1, kind: Site, metadata: {name: blog}, spec: {host: a, replicas: 1}}
+- apply: {apiVersion: faults.example.com/v1, kind: Site, metadata: {name: other}, spec: {host: b, replicas: 1}}
+"""
+ADMITTING = """
+import http.server, sys, time
+Client(sys.argv[1]).request("GET", SITES)
+time.sleep(1.5)
+class Webhook(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        review = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        print("reviewed", review["request"]["name"], flush=True)
+        review["response"] = {"uid": review["request"]["uid"], "allowed": True}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(review).encode())
+    def log_message(self, *arguments):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Webhook)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[3])
+server.socket = context.wrap_socket(server.socket, server_side=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+Operator(Client(sys.argv[1]), "").run()
+"""
 
 
 @pytest.fixture
@@ -83,3 +162,95 @@ def test_only_deletions_of_stable_names_count():
     )
     variations = Variations(names=frozenset({("Job", "default", "j-")}))
     assert result.deletions(variations) == {("Secret", "default", "a"): 1}
+
+
+def of(settings: RunSettings, script: str, *arguments: str, **changes: Any) -> RunSettings:
+    """Return settings for an operator in Python, with the names of site_operator.py."""
+    command = [sys.executable, "-c", IMPORTS + script, "{kubeconfig}", *arguments]
+    return dataclasses.replace(settings, command=command, timeout_seconds=10.0, **changes)
+
+
+async def run_with(settings: RunSettings, fault: str, title: str) -> RunResult:
+    """Run without a fault, and with one at the first write of a title; return the second result."""
+    reference = await OperatorRun(settings, "reference").run()
+    expected, writes = _learn([reference], 0.5)
+    trigger = next(write.id for write in writes if write.title == title)
+    return await OperatorRun(settings, fault, expected, fault=fault, trigger=trigger).run()
+
+
+async def test_operator_that_polls_acts_before_a_step_ends(settings: RunSettings):
+    result = await OperatorRun(of(settings, POLLING, quiet_seconds=1.5), "reference").run()
+    assert [write.title for write in result.writes] == ["create of ConfigMap blog", "delete of ConfigMap blog"]
+    assert result.watched == frozenset()
+    assert result.longest_gap_seconds >= 0.6  # so that the next runs wait for the poll, too
+
+
+async def test_time_in_which_the_operator_computes_does_not_count(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run, "_BUSY_FACTOR", 60)  # for a busy machine
+    slow = dataclasses.replace(of(settings, SLOW, str(tmp_path / "started")), timeout_seconds=1.0)
+    result = await run_with(slow, "crash-after", "create of ConfigMap dns-first.example.com")
+    assert (result.problems, result.fired is not None) == ([], True)
+
+
+@pytest.mark.parametrize("fault", ["freeze-leader", "crash-after"])
+async def test_next_leader_need_not_wait_for_the_end_of_a_lease(settings: RunSettings, fault: str):
+    elects = dataclasses.replace(settings, command=[*settings.command, "--leader-elect"], timeout_seconds=8.0)
+    result = await run_with(elects, fault, "create of ConfigMap dns-first.example.com")  # a lease has 10 s
+    assert (result.problems, result.has_lease, result.fired is not None) == ([], True, True)
+
+
+async def test_users_wait_until_the_webhook_of_the_operator_responds(settings: RunSettings, tmp_path: Path):
+    certificate, pem = create_certificate(SystemClock()), tmp_path / "pem"
+    authority = base64.b64encode(certificate.authority.certificate_pem.encode()).decode()
+    with listening_socket(0) as free:
+        port = free.getsockname()[1]
+    pem.write_bytes(certificate.pem)
+    webhook = {
+        "name": "sites.faults.example.com",
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/", "caBundle": authority},
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["sites"], "operations": ["CREATE"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    body = {**kind, "metadata": {"name": "sites"}, "webhooks": [webhook]}
+    steps = tmp_path / "steps.yaml"
+    steps.write_text(STEPS)
+    scenario = read_scenario([OPERATORS / "crd.yaml"], steps)
+    scenario = dataclasses.replace(scenario, setup=[*scenario.setup, *objects_of("", body)])
+    admits = of(settings, ADMITTING, str(port), str(pem), scenario=scenario)
+    result = await run_with(admits, "crash-after", "update of Site blog")
+    assert (result.problems, result.fired is not None) == ([], True)
+    assert "reviewed other" in (admits.folder / "crash-after" / "crash-after-operator.log").read_text()
+
+
+@pytest.mark.parametrize(("verbs", "problem"), [("'*'", ""), ("list, watch", "create of Secret blog-tls-*: 403")])
+async def test_user_has_the_permissions_of_the_manifests(
+    settings: RunSettings, tmp_path: Path, verbs: str, problem: str
+):
+    rbac, user = tmp_path / "rbac.yaml", "system:serviceaccount:default:sites"
+    rbac.write_text(PERMISSIONS.format(verbs=verbs))
+    scenario = read_scenario([OPERATORS / "crd.yaml", OPERATORS / "site.yaml", rbac], None)
+    operator = OperatorRun(
+        dataclasses.replace(settings, scenario=scenario, user=user, timeout_seconds=5.0), "reference"
+    )
+    if not problem:
+        assert (await operator.run()).problems == []
+        return
+    with pytest.raises(ExceptionGroup) as caught:
+        await operator.run()
+    assert f"goes on writing after 5 s: {problem}" in str(first_of(caught.value, UserError))
+
+
+async def test_server_outside_and_ignored_sigterm_are_noted(settings: RunSettings, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run, "_TERMINATION_SECONDS", 0.3)
+    with listening_socket(0) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        stubborn = of(settings, STUBBORN, address.partition(":")[2])
+        result = await OperatorRun(stubborn, "reference").run()
+    assert result.notes == [
+        "it ignores SIGTERM: it had to be killed after 0.3 s",
+        f"it talks to {address}: no fault concerns what it does there, nor is it compared",
+    ]
