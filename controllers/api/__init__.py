@@ -17,8 +17,8 @@ Names are those of controller-runtime and client-go where these have one. May im
 """
 
 from kubeloop.controllers.api.cache import Cache, NotWatched
-from kubeloop.controllers.api.client import Client, NoKindMatch, PartialStruct
-from kubeloop.controllers.api.conditions import find_condition, is_condition_true, set_condition
+from kubeloop.controllers.api.client import Client, NoKindMatchError, PartialStruct
+from kubeloop.controllers.api.conditions import find_status_condition, is_status_condition_true, set_status_condition
 from kubeloop.controllers.api.controller import (
     BACKOFF,
     Controller,
@@ -30,10 +30,10 @@ from kubeloop.controllers.api.controller import (
     WatchedCluster,
 )
 from kubeloop.controllers.api.objects import (
-    AlreadyOwned,
+    AlreadyOwnedError,
     ApiObject,
     Request,
-    controller_owner,
+    get_controller_of,
     is_controlled_by,
     metadata_of,
     set_controller_reference,
@@ -43,17 +43,17 @@ from kubeloop.controllers.api.patches import Patch, json_patch, merge_from, merg
 from kubeloop.controllers.api.permissions import AccessRule
 from kubeloop.controllers.api.predicates import (
     Predicate,
-    all_of,
+    and_,
     annotations_changed,
-    any_of,
     generation_changed,
     is_deleted,
     labels_changed,
     matches,
     not_,
+    or_,
     resource_version_changed,
 )
-from kubeloop.controllers.api.recorder import Recorder
+from kubeloop.controllers.api.recorder import EventRecorder
 from kubeloop.controllers.api.watches import For, InIndex, Owns, Watch, Watches, by_label, by_owner, to_self
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.kube.errors import (
@@ -82,7 +82,7 @@ __all__ = [
     "BACKOFF",
     "AccessRule",
     "AlreadyExists",
-    "AlreadyOwned",
+    "AlreadyOwnedError",
     "ApiError",
     "ApiObject",
     "ApplyConflict",
@@ -95,6 +95,7 @@ __all__ = [
     "ControllerFactory",
     "ControllerHandle",
     "DisruptionBudgetExceeded",
+    "EventRecorder",
     "For",
     "Forbidden",
     "Gone",
@@ -102,7 +103,7 @@ __all__ = [
     "InternalError",
     "Invalid",
     "NamespaceTerminating",
-    "NoKindMatch",
+    "NoKindMatchError",
     "NotFound",
     "NotWatched",
     "Object",
@@ -114,7 +115,6 @@ __all__ = [
     "Predicate",
     "ReconcileError",
     "ReconcileOptions",
-    "Recorder",
     "Request",
     "Resource",
     "Result",
@@ -128,17 +128,16 @@ __all__ = [
     "Watch",
     "WatchedCluster",
     "Watches",
-    "all_of",
+    "and_",
     "annotations_changed",
-    "any_of",
     "by_label",
     "by_owner",
-    "controller_owner",
-    "find_condition",
+    "find_status_condition",
     "generation_changed",
-    "is_condition_true",
+    "get_controller_of",
     "is_controlled_by",
     "is_deleted",
+    "is_status_condition_true",
     "json_patch",
     "json_resource",
     "labels_changed",
@@ -148,10 +147,11 @@ __all__ = [
     "metadata_of",
     "new_resource",
     "not_",
+    "or_",
     "resource_version_changed",
-    "set_condition",
     "set_controller_reference",
     "set_owner_reference",
+    "set_status_condition",
     "strategic_merge_patch",
     "to_self",
 ]

@@ -44,7 +44,7 @@ _CONTROLLERS = {
 """Built-in controllers, by the resource they reconcile, whose reconciles link to the writes that cause them."""
 
 
-class NoKindMatch(LookupError):
+class NoKindMatchError(LookupError):
     """The API server serves no resource of this kind."""
 
 
@@ -99,7 +99,8 @@ class Client:
 
     Requests that the server throttles (429) wait for its Retry-After and are sent again; a lost one is repeated where
     that cannot do harm, see `kube.client.retries`. In a reconcile, each write is an action in its trace.
-    Raises ApiError for an error response, ServerUnreachable without one, NoKindMatch for a kind that is not served.
+    Raises ApiError for an error response, ServerUnreachable without one, NoKindMatchError for a kind that the server
+    does not have.
 
     Cancellation: safe. A cancelled write may have reached the server.
     """
@@ -151,7 +152,7 @@ class Client:
         return page.items
 
     async def resource_of(self, obj: ApiObject) -> Resource[Any]:
-        """Return the resource of an object, with the type of the object. Raises NoKindMatch."""
+        """Return the resource of an object, with the type of the object. Raises NoKindMatchError."""
         if isinstance(obj, Object) and type(obj) in self._by_type:
             return self._by_type[type(obj)]
         api_version, kind = kind_of(obj)
@@ -163,7 +164,7 @@ class Client:
         if resource is None:
             resource = await self._served.find(lambda served: served.find(api_version, kind))
         if resource is None:
-            raise NoKindMatch(f"the API server serves no {kind or 'kind'} of {api_version or 'no apiVersion'}")
+            raise NoKindMatchError(f"the API server serves no {kind or 'kind'} of {api_version or 'no apiVersion'}")
         typed = replace(resource, type=type_)
         if known is not None:  # the definition of others may change
             self._typed[api_version, kind, type_] = typed

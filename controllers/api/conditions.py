@@ -14,7 +14,7 @@ from kubeloop.kube.objects.api_types import Condition, to_json
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
-def set_condition(
+def set_status_condition(
     conditions: Iterable[Condition | Mapping[str, Any]],
     type_: str,
     status: ConditionStatus | bool,
@@ -48,14 +48,14 @@ def set_condition(
     return [*result, condition]
 
 
-def find_condition(conditions: Iterable[Condition | Mapping[str, Any]], type_: str) -> dict[str, Any] | None:
+def find_status_condition(conditions: Iterable[Condition | Mapping[str, Any]], type_: str) -> dict[str, Any] | None:
     """Return the condition of a type as JSON, or None. Source: meta.FindStatusCondition."""
     return next((condition for condition in map(_json, conditions) if condition.get("type") == type_), None)
 
 
-def is_condition_true(conditions: Iterable[Condition | Mapping[str, Any]], type_: str) -> bool:
+def is_status_condition_true(conditions: Iterable[Condition | Mapping[str, Any]], type_: str) -> bool:
     """Return True if the condition of a type is True. Source: meta.IsStatusConditionTrue."""
-    condition = find_condition(conditions, type_)
+    condition = find_status_condition(conditions, type_)
     return condition is not None and condition.get("status") == "True"
 
 

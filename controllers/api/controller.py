@@ -17,11 +17,11 @@ import msgspec
 
 from kubeloop.controllers.api.cache import Cache
 from kubeloop.controllers.api.client import Client
-from kubeloop.controllers.api.conditions import ConditionStatus, set_condition
+from kubeloop.controllers.api.conditions import ConditionStatus, set_status_condition
 from kubeloop.controllers.api.objects import ApiObject, Request, metadata_of, set_controller_reference, status_of
 from kubeloop.controllers.api.patches import Patch, pinned_merge_patch
 from kubeloop.controllers.api.permissions import AccessRule
-from kubeloop.controllers.api.recorder import Recorder
+from kubeloop.controllers.api.recorder import EventRecorder
 from kubeloop.controllers.api.watches import Owns, Watch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.current_span import current_span
@@ -93,7 +93,7 @@ class ControllerHandle:
 
     cache: Cache
     client: Client
-    recorder: Recorder
+    recorder: EventRecorder
     clock: Clock
     log: logging.LoggerAdapter[logging.Logger]
     metrics: MetricFamilies
@@ -141,8 +141,8 @@ class Controller:
 
     async def watch(self, watch: Watch[Any]) -> None:
         """Watch a further resource from now on, and wait until the cache has its objects. Does nothing if there is an
-        equal watch; its functions must be the same ones in each call. Raises NoKindMatch if the API server does not
-        serve it."""
+        equal watch; its functions must be the same ones in each call. Raises NoKindMatchError if the API server does
+        not serve it."""
         await self.handle.add_watch(watch)
 
     def cluster(self, name: str) -> WatchedCluster:
@@ -214,7 +214,7 @@ class Controller:
         observedGeneration is the generation of `obj`; lastTransitionTime changes with the status.
         """
         present = status_of(obj)
-        conditions = set_condition(
+        conditions = set_status_condition(
             (present.get("conditions") if isinstance(present, Mapping) else getattr(present, "conditions", None)) or (),
             type_,
             status,

@@ -76,31 +76,31 @@ def group_of(api_version: str) -> str:
 # --- owner references -------------------------------------------------------------------------------------------------
 
 
-class AlreadyOwned(Exception):
+class AlreadyOwnedError(Exception):
     """The object has another controller. Source: controllerutil.AlreadyOwnedError."""
 
 
-def controller_owner(obj: ApiObject) -> OwnerReference | None:
+def get_controller_of(obj: ApiObject) -> OwnerReference | None:
     """Return the owner reference with controller=true, or None. Source: metav1.GetControllerOf."""
     return controller_of(metadata_of(obj))
 
 
 def is_controlled_by(obj: ApiObject, owner: ApiObject) -> bool:
     """Return True if `owner` is the controller of `obj`. Source: metav1.IsControlledBy."""
-    reference = controller_owner(obj)
+    reference = get_controller_of(obj)
     return reference is not None and reference.uid == metadata_of(owner).uid
 
 
 def set_controller_reference(owner: ApiObject, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of the manifest with `owner` as its controller: it is deleted with the owner.
 
-    Raises AlreadyOwned if it has another controller, ValueError if `owner` cannot own it. Source:
+    Raises AlreadyOwnedError if it has another controller, ValueError if `owner` cannot own it. Source:
     controllerutil.SetControllerReference.
     """
-    reference = controller_owner(manifest)
+    reference = get_controller_of(manifest)
     metadata = metadata_of(owner)
     if reference is not None and reference.uid != metadata.uid:
-        raise AlreadyOwned(f"{_text(manifest)} has the controller {reference.kind} {reference.name}")
+        raise AlreadyOwnedError(f"{_text(manifest)} has the controller {reference.kind} {reference.name}")
     return _with_owner(owner, manifest, {"controller": True, "blockOwnerDeletion": True})
 
 

@@ -52,12 +52,12 @@ def is_deleted(old: ApiObject | None, new: ApiObject | None) -> bool:
     return new is None
 
 
-def all_of(*predicates: Predicate[Any]) -> Predicate[Any]:
+def and_(*predicates: Predicate[Any]) -> Predicate[Any]:
     """Return a predicate that is True if all are."""
     return lambda old, new: all(predicate(old, new) for predicate in predicates)
 
 
-def any_of(*predicates: Predicate[Any]) -> Predicate[Any]:
+def or_(*predicates: Predicate[Any]) -> Predicate[Any]:
     """Return a predicate that is True if one of them is."""
     return lambda old, new: any(predicate(old, new) for predicate in predicates)
 

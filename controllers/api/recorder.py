@@ -7,7 +7,7 @@ from kubeloop.kube.events.event_recorder import EventSink, EventType
 from kubeloop.kube.objects.api_types import Object, ObjectReference
 
 
-class Recorder:
+class EventRecorder:
     """Records Events of one controller; they are aggregated, and sent in the background."""
 
     def __init__(self, events: EventSink) -> None:

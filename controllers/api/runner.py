@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from kubeloop.controllers.api.cache import Cache, NotWatched
-from kubeloop.controllers.api.client import Client, NoKindMatch
+from kubeloop.controllers.api.client import Client, NoKindMatchError
 from kubeloop.controllers.api.controller import (
     BACKOFF,
     Controller,
@@ -23,7 +23,7 @@ from kubeloop.controllers.api.controller import (
     WatchedCluster,
 )
 from kubeloop.controllers.api.objects import ApiObject, Request, metadata_of
-from kubeloop.controllers.api.recorder import Recorder
+from kubeloop.controllers.api.recorder import EventRecorder
 from kubeloop.controllers.api.watches import For, InIndex, Owns, Watch, Watches, by_owner, to_self
 from kubeloop.controllers.runtime.controller import EventDrivenController, Requeue
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -138,7 +138,7 @@ class ControllerRunner(EventDrivenController):
             ControllerHandle(
                 cache=own.cache,
                 client=own.client,
-                recorder=Recorder(context.events),
+                recorder=EventRecorder(context.events),
                 clock=context.clock,
                 log=ControllerLog(logging.getLogger(f"kubeloop.controller.{declared.name}"), {"controller": self.name}),
                 metrics=context.metrics,
@@ -274,14 +274,14 @@ class ControllerRunner(EventDrivenController):
             self._traces.add_cause(self.name, request.key, cause)
 
     async def _add_served_watch(self, watch: Watch[Any]) -> None:
-        """Add a watch during a reconcile, and wait for its objects. Raises NoKindMatch if it is not served."""
+        """Add a watch during a reconcile, and wait for its objects. Raises NoKindMatchError if it is not served."""
         if watch in self._added:
             return
         resource, cluster = watch.resource, self._own
         if isinstance(watch, Watches) and watch.cluster:
             cluster = await self._connected(watch.cluster)
         if await cluster.served.find(lambda served: served.find(resource.api_version, resource.kind)) is None:
-            raise NoKindMatch(f"the API server does not serve {resource.group_resource}")
+            raise NoKindMatchError(f"the API server does not serve {resource.group_resource}")
         for registration in self._add_watch(watch, cluster):
             await registration.wait_synced()
 

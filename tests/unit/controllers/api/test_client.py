@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.controllers.api.client import Client, NoKindMatch, PartialStruct
+from kubeloop.controllers.api.client import Client, NoKindMatchError, PartialStruct
 from kubeloop.controllers.api.patches import merge_from, merge_patch
 from kubeloop.kube.errors import (
     AlreadyExists,
@@ -210,7 +210,7 @@ async def test_kind_that_is_defined_by_the_cluster_is_discovered(client):
     body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "ns"}}
     assert (await client.create(body))["metadata"]["uid"]
     assert (await client.get(WIDGETS, "w", "ns"))["kind"] == "Widget"
-    with pytest.raises(NoKindMatch, match="serves no Gadget"):
+    with pytest.raises(NoKindMatchError, match="serves no Gadget"):
         await client.create({**body, "kind": "Gadget"})
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.controllers.api.objects import (
-    AlreadyOwned,
+    AlreadyOwnedError,
     Request,
-    controller_owner,
+    get_controller_of,
     is_controlled_by,
     metadata_of,
     set_controller_reference,
@@ -54,7 +54,7 @@ def test_controller_reference_is_set_on_a_copy():
 def test_second_controller_is_rejected():
     other = Site(api_version="example.com/v1", kind="Site", metadata=ObjectMeta(name="b", namespace="ns", uid="2"))
     owned = set_controller_reference(SITE, CONFIG)
-    with pytest.raises(AlreadyOwned, match="ConfigMap ns/blog has the controller Site blog"):
+    with pytest.raises(AlreadyOwnedError, match="ConfigMap ns/blog has the controller Site blog"):
         set_controller_reference(other, owned)
     references = set_owner_reference(other, owned)["metadata"]["ownerReferences"]
     assert [(reference["name"], reference.get("controller")) for reference in references] == [
@@ -79,4 +79,4 @@ def test_owner_that_cannot_own_the_object_is_rejected(owner: Site, problem: str)
 
 
 def test_object_without_controller_has_none():
-    assert controller_owner(Pod()) is None
+    assert get_controller_of(Pod()) is None

@@ -8,14 +8,14 @@ import pytest
 
 from kubeloop.controllers.api.predicates import (
     Predicate,
-    all_of,
+    and_,
     annotations_changed,
-    any_of,
     generation_changed,
     is_deleted,
     labels_changed,
     matches,
     not_,
+    or_,
     resource_version_changed,
 )
 
@@ -42,7 +42,7 @@ def test_predicate_is_true_for_changes_of_its_field(predicate: Predicate[Any], c
 
 
 def test_predicates_are_combined():
-    either, both = any_of(generation_changed, labels_changed), all_of(generation_changed, labels_changed)
+    either, both = or_(generation_changed, labels_changed), and_(generation_changed, labels_changed)
     changed = obj(generation=2)
     assert either(obj(), changed)
     assert not both(obj(), changed)

@@ -18,7 +18,7 @@ from kubeloop.controllers.api import (
     ControllerHandle,
     For,
     InIndex,
-    NoKindMatch,
+    NoKindMatchError,
     NotWatched,
     Owns,
     ReconcileOptions,
@@ -287,7 +287,7 @@ async def test_watch_can_be_added_in_a_reconcile(fake_apiserver, start):
     async def add_watch(request: Request) -> Result:
         try:
             await controller.watch(Owns(SITES))
-        except NoKindMatch:
+        except NoKindMatchError:
             return 10.0
         seen.append(len(controller.cache.list(SITES)))
         return None
