@@ -76,7 +76,7 @@ def reference_to(involved_object: Object | ObjectReference) -> ObjectReference:
     )
 
 
-class EventRecorder:
+class EventBroadcaster:
     """Records events, and sends them in the background while `run()` runs.
 
     dropped    events that did not fit into the queue
@@ -237,7 +237,7 @@ class EventRecorder:
 class ComponentEvents(EventSink):
     """The EventSink of one component."""
 
-    def __init__(self, recorder: EventRecorder, component: str) -> None:
+    def __init__(self, recorder: EventBroadcaster, component: str) -> None:
         self._recorder = recorder
         self._component = component
 

@@ -20,7 +20,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import Forbidden, NotFound
-from kubeloop.kube.events.event_recorder import EventRecorder
+from kubeloop.kube.events.event_recorder import EventBroadcaster
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Container, Pod
 from kubeloop.kube.objects.resources import (
@@ -226,7 +226,7 @@ class ClusterExplanation:
         return f"{resolve(POD_GROUP_KIND, target.name, '', existing, incomplete='')}/{target.name}"
 
     def _context(self) -> SchedulerContext:
-        events = EventRecorder(self._client, clock=self._clock, rng=self._rng)  # never runs, so nothing is written
+        events = EventBroadcaster(self._client, clock=self._clock, rng=self._rng)  # never runs, so nothing is written
         return SchedulerContext(
             client=self._client,
             clock=self._clock,

@@ -28,7 +28,7 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.auth.token_signer import SignToken
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.events.event_recorder import EventRecorder
+from kubeloop.kube.events.event_recorder import EventBroadcaster
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import Deployment, OwnerReference, Pod
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE, DEPLOYMENTS, NODES, POD_GROUPS, PODS, Resource
@@ -204,7 +204,7 @@ class ControlPlane:
         self._clock = clock
         self._rng = rng
         self._registry = registry
-        self._recorder = EventRecorder(client, clock=clock, rng=rng, server_is_busy=self._server_is_busy)
+        self._recorder = EventBroadcaster(client, clock=clock, rng=rng, server_is_busy=self._server_is_busy)
         self._pace = ReconcilePace(self._has_urgent_work, self._server_is_busy)
         self._metrics = PrometheusFamilies(registry)
         registry.register(FeatureGateCollector(settings.feature_gates))

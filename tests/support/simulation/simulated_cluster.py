@@ -20,7 +20,7 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.events.event_recorder import EventRecorder
+from kubeloop.kube.events.event_recorder import EventBroadcaster
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import EVENTS, NODES, PODS, Resource
 from kubeloop.process.control_plane.controller_table import default_options
@@ -62,7 +62,7 @@ class SimulatedCluster:
         if controllers:
             server = self.server = FakeApiServer(clock=self.clock, gates=gates)
             self.store = server.store
-            events = EventRecorder(server.client, clock=self.clock, rng=random.Random(2))
+            events = EventBroadcaster(server.client, clock=self.clock, rng=random.Random(2))
             self._runs = [server.informers.run, events.run]
             for new_controller in controllers:
                 component = events.for_component(COMPONENTS[new_controller])

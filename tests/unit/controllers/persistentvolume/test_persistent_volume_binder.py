@@ -18,7 +18,7 @@ from kubeloop.controllers.persistentvolume.persistent_volume_binder import Persi
 from kubeloop.controllers.pvcprotection.claim_protection_controller import ClaimProtectionController
 from kubeloop.controllers.pvprotection.volume_protection_controller import VolumeProtectionController
 from kubeloop.devcluster.controllers.volume_provisioner import VolumeProvisioner
-from kubeloop.kube.events.event_recorder import EventRecorder
+from kubeloop.kube.events.event_recorder import EventBroadcaster
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import (
     EVENTS,
@@ -53,7 +53,7 @@ class Cluster:
         server = FakeApiServer()
         self.clock, self.store, self.transport = server.clock, server.store, server.transport
         self.metrics = server.metrics
-        self.events_recorder = EventRecorder(server.client, clock=self.clock, rng=random.Random(2))
+        self.events_recorder = EventBroadcaster(server.client, clock=self.clock, rng=random.Random(2))
         context = structs.replace(server.context, events=self.events_recorder.for_component("test"))
         provisioner = VolumeProvisioner(self.store, clock=self.clock, rng=random.Random(1), only_own=only_own)
         controllers = [new_controller(factory, context) for factory in CONTROLLERS]

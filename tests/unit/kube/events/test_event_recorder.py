@@ -15,7 +15,7 @@ from kubeloop.kube.client.transport import HttpResponse, TransportError
 from kubeloop.kube.clock import rfc3339, rfc3339_micro
 from kubeloop.kube.events import event_recorder
 from kubeloop.kube.events.event_aggregation import event_note
-from kubeloop.kube.events.event_recorder import EventRecorder, reference_to
+from kubeloop.kube.events.event_recorder import EventBroadcaster, reference_to
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import REPLICA_SETS
 
@@ -63,12 +63,12 @@ def server():
 
 @pytest.fixture
 def recording(server, clock, rng):
-    """`async with recording(**options) as recorder`: an EventRecorder that runs; leaving it flushes."""
+    """`async with recording(**options) as recorder`: an EventBroadcaster that runs; leaving it flushes."""
 
     @asynccontextmanager
     async def run(**options):
         client = ApiClient(server, clock=clock, rng=rng)
-        recorder = EventRecorder(client, clock=clock, rng=random.Random(3), **options)
+        recorder = EventBroadcaster(client, clock=clock, rng=random.Random(3), **options)
         task = asyncio.ensure_future(recorder.run())
         await asyncio.sleep(0)
         try:
@@ -312,7 +312,7 @@ async def test_events_do_not_pause_when_the_process_ends(server, recording):
 
 
 async def test_event_name_for_long_object_name(server, clock, rng):
-    recorder = EventRecorder(ApiClient(server, clock=clock, rng=rng), clock=clock, rng=rng)
+    recorder = EventBroadcaster(ApiClient(server, clock=clock, rng=rng), clock=clock, rng=rng)
     recorder.record(
         "kubeloop", api_types.ObjectReference(kind="Pod", namespace="n", name="x" * 250), "Normal", "R", "m"
     )
