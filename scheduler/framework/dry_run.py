@@ -6,7 +6,7 @@ sums is then enough, and filters that read no pods at all run only once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.framework.class_cache import FEW_ROWS
 from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.plugin_calls import filter_node
 
@@ -52,6 +53,31 @@ class NodeDryRuns:
             rows = np.flatnonzero(passing)
             passing[rows] = plugin.filter_rows(self._state, self._pod, snapshot, rows).passed
         return self._sum_filters[0].resources_needed(self._state, self._pod), passing
+
+    def filter_with_nominated(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Status | None]:
+        """Filter each of `rows` with the pods nominated to it; None if the pod fits, or if there are none."""
+        infos = snapshot.node_infos
+        nominated = [self._node_filters.nominated_pods(self._pod, infos[row].name) for row in rows]
+        capacity = self.capacity_needed(snapshot) if len(rows) > FEW_ROWS else None
+        if capacity is None:
+            return [self(infos[row]).run_filters() if pods else None for row, pods in zip(rows, nominated, strict=True)]
+        needed, passing = capacity
+        requests = {
+            name: np.array([sum([pod.requests.get(name, 0) for pod in pods]) for pods in nominated], np.int64)
+            for name in needed
+        }
+        more_pods = np.array([len(pods) for pods in nominated], np.int64)
+        explained = self._sum_filters[0].explain_with(
+            self._state, self._pod, snapshot, np.array(rows, np.intp), more_pods, requests
+        )
+        statuses: list[Status | None] = []
+        for row, pods, code in zip(rows, nominated, explained.codes.tolist(), strict=True):
+            status = explained.statuses[code]
+            if pods and not passing[row]:
+                statuses.append(self(infos[row]).run_filters())
+            else:
+                statuses.append(status if pods and status.reasons else None)
+        return statuses
 
 
 def reads_only_sums(node_filters: NodeFilters, state: CycleState) -> bool:

@@ -7,14 +7,13 @@ Axis: N nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
-from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.queue.nominator import Nominator
 
@@ -38,11 +37,11 @@ class NominatedFitCache:
         snapshot: Snapshot,
         nominator: Nominator,
         own_node: str,
-        run_filters: Callable[[NodeInfo], Status | None],
+        filter_rows: Callable[[Sequence[int]], Sequence[Status | None]],
     ) -> tuple[Rows, RowStatuses]:
         """Return the rows that do not fit with nominated pods, and their statuses.
 
-        run_filters(node) is called for changed nodes only; what it raises passes through, and the node is tried again
+        filter_rows() is called for changed nodes only; what it raises passes through, and the nodes are tried again
         by the next call. own_node: the node that the pod itself is nominated to; it is not cached, as other pods of
         the class are filtered with this pod.
         """
@@ -57,17 +56,13 @@ class NominatedFitCache:
             self._pending |= names
             self._pending |= {infos[row].name for row in changed} & nominated
         self._layout, self._generation, self._version = snapshot.layout, snapshot.generation, nominator.version
-        for name in sorted(self._pending):
-            row = snapshot.row_of.get(name)
-            if row is None:
-                self._pending.discard(name)
-                continue
-            self._codes[row] = _FITS
-            if name != own_node:
-                status = run_filters(snapshot.node_infos[row])
-                if status is not None:
-                    self._codes[row] = self._code(status)
-                self._pending.discard(name)
+        changed_rows = {row: name for name in self._pending if (row := snapshot.row_of.get(name)) is not None}
+        self._codes[list(changed_rows)] = _FITS
+        to_filter = sorted(row for row, name in changed_rows.items() if name != own_node)
+        for row, status in zip(to_filter, filter_rows(to_filter), strict=True):
+            if status is not None:
+                self._codes[row] = self._code(status)
+        self._pending &= {own_node}
         rows = np.flatnonzero(self._codes != _FITS)
         return rows, RowStatuses(self._codes[rows], self._statuses)
 

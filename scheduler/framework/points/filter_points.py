@@ -357,7 +357,7 @@ class FilterPoints:
                 snapshot,
                 nominator,
                 own_node,
-                lambda node: _without_error(self._filter_with_nominated(dry_runs, pod, node)),
+                lambda rows: list(map(_without_error, dry_runs.filter_with_nominated(snapshot, rows))),
             )
             if len(rejected):
                 diagnosis.node_to_status.override_rows(rejected, statuses)

@@ -7,7 +7,7 @@ of v1.36.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -169,14 +169,27 @@ class NodeResourcesFit:
         return RowFilterResult(passed, explain)
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
+        return self.explain_with(state, pod, snapshot, rows, 0, {})
+
+    def explain_with(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: Snapshot,
+        rows: Rows,
+        more_pods: Scores | int,
+        more_requests: Mapping[str, Scores],
+    ) -> RowStatuses:
+        """Return the statuses of `rows` with so many more pods and requests [K]; without reasons where the pod fits."""
         columns = snapshot.columns
-        full = columns.pod_count[rows] >= columns.allocatable[columns.resource("pods"), rows]
+        full = columns.pod_count[rows] + more_pods >= columns.allocatable[columns.resource("pods"), rows]
         insufficient = [(_TOO_MANY_PODS, full)]
         unresolvable = np.zeros(len(rows), np.bool_)
         for name, amount in self._request(state, pod).items():
             resource = columns.resource(name)  # may add a row, which replaces the arrays of `columns`
             allocatable = columns.allocatable[resource, rows]
-            lacks, never_fits = amount > allocatable - columns.requested[resource, rows], amount > allocatable
+            free = allocatable - columns.requested[resource, rows] - more_requests.get(name, 0)
+            lacks, never_fits = amount > free, amount > allocatable
             if self._is_provided_by_devices(name):
                 has_plugin = allocatable > 0
                 lacks, never_fits = lacks & has_plugin, never_fits & has_plugin
