@@ -310,10 +310,7 @@ class Columns:
         if info.used_ports or self.used_ports.codes[row]:
             self.used_ports.set(row, frozenset(info.used_ports))
             self.used_ports.drop_unused()
-        labels: dict[LabelClass, int] = {}  # a dict, as a Counter is slower for the few pods of a node
-        for pod in info.pods.values():
-            labels[pod.label_class] = labels.get(pod.label_class, 0) + 1
-        self.pods.set_row(row, labels)
+        self.pods.set_row(row, info.label_counts)
         if info.pods_with_affinity or self.affinities.by_row[row]:
             affinities: dict[AffinityClass, int] = {}
             for pod in info.pods_with_affinity.values():

@@ -216,7 +216,7 @@ class NodeInfo:
     """A node and the pods on it, including assumed ones.
 
     node: None if only pods are known: the node is not seen yet, or was deleted before its pods.
-    pods, pods_with_affinity: by UID, in the order they were added.
+    pods, pods_with_affinity: by UID, in the order they were added. label_counts: number of pods of each label class.
     requested, non_zero_milli_cpu, non_zero_memory: sums over the pods; a resource that decreased to 0 may remain as 0.
     used_ports: a set as in kube-scheduler: if two pods have the same port, removing the first frees it.
     pvc_ref_counts: "namespace/name" of a claim -> uses by pods here.
@@ -227,6 +227,7 @@ class NodeInfo:
         "allocatable",
         "generation",
         "image_states",
+        "label_counts",
         "name",
         "node",
         "non_zero_memory",
@@ -243,6 +244,7 @@ class NodeInfo:
         self.node: Node | None = None
         self.pods: dict[str, PodInfo] = {}
         self.pods_with_affinity: dict[str, PodInfo] = {}
+        self.label_counts: dict[LabelClass, int] = {}
         self.used_ports: set[HostPort] = set()
         self.requested: dict[str, int] = {}
         self.non_zero_milli_cpu = 0
@@ -274,6 +276,7 @@ class NodeInfo:
 
     def add_pod(self, pod: PodInfo) -> None:
         self.pods[pod.uid] = pod
+        self.label_counts[pod.label_class] = self.label_counts.get(pod.label_class, 0) + 1
         if pod.has_affinity:
             self.pods_with_affinity[pod.uid] = pod
         requested = self.requested
@@ -290,6 +293,10 @@ class NodeInfo:
     def remove_pod(self, uid: str) -> PodInfo:
         """Remove the pod and its requests, and return it. Raises KeyError if it is not on this node."""
         pod = self.pods.pop(uid)
+        if self.label_counts[pod.label_class] > 1:
+            self.label_counts[pod.label_class] -= 1
+        else:
+            del self.label_counts[pod.label_class]
         self.pods_with_affinity.pop(uid, None)
         for name, amount in pod.requests.items():
             self.requested[name] -= amount
@@ -312,6 +319,7 @@ class NodeInfo:
         copy.node = self.node
         copy.pods = self.pods.copy()
         copy.pods_with_affinity = self.pods_with_affinity.copy()
+        copy.label_counts = self.label_counts.copy()
         copy.used_ports = self.used_ports.copy()
         copy.requested = self.requested.copy()
         copy.non_zero_milli_cpu = self.non_zero_milli_cpu
@@ -329,6 +337,7 @@ class NodeInfo:
         copy.node = self.node
         copy.pods = self.pods.copy()
         copy.pods_with_affinity = self.pods_with_affinity
+        copy.label_counts = self.label_counts
         copy.used_ports = self.used_ports
         copy.requested = self.requested.copy()
         copy.non_zero_milli_cpu = self.non_zero_milli_cpu

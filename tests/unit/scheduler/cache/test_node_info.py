@@ -22,7 +22,13 @@ def test_adding_and_removing_a_pod_restores_the_sums():
     node.add_pod(PodInfo(make_pod("web", "a", cpu="500m", memory="1Gi")))
     assert node.requested["cpu"] == before.get("cpu", 0) + 500
     assert node.requested["memory"] == before.get("memory", 0) + 2**30
+    other = PodInfo(make_pod("other", "a"))
+    node.add_pod(other)
+    assert node.label_counts == {other.label_class: 2}
     node.remove_pod("web")
+    assert node.label_counts == {other.label_class: 1}
+    node.remove_pod("other")
+    assert node.label_counts == {}
     assert {name: amount for name, amount in node.requested.items() if amount} == {
         name: amount for name, amount in before.items() if amount
     }
