@@ -49,6 +49,7 @@ METADATA_FIELDS = (
     "managedFields",
 )  # fmt: skip
 """Fields of ObjectMeta in the order of Go's encoding."""
+_ENCODED_CHANGES = 1_000  # newest changes of a table that stay encoded, for watches that are about to read them
 _MIN_CHANGES = 100  # minimum capacity of kube-apiserver's watch cache
 
 
@@ -97,6 +98,9 @@ class StoredObject:
         converted = convert(self.object)
         self.needs_rewrite = self.needs_rewrite or converted != self.object
         self.object = converted
+        self.clear_encoded()
+
+    def clear_encoded(self) -> None:
         self._json = self._protobuf = None
 
 
@@ -131,6 +135,13 @@ class Change:
 
     def clear_encoded(self) -> None:
         self._json_event = self._protobuf_event = None
+
+    def release(self) -> None:
+        """Drop the encodings of the change and of the versions that it made obsolete: a reader creates them again."""
+        self.clear_encoded()
+        for version in (self.before, self.now if self.type == "DELETED" else None):
+            if version is not None:
+                version.clear_encoded()
 
 
 Changes: TypeAlias = list[Change]
@@ -324,6 +335,8 @@ class Table:
         self.revision = change.revision
         self._changes.append(change)
         self._trim()
+        if len(self._changes) > _ENCODED_CHANGES:
+            self._changes[-_ENCODED_CHANGES].release()
         for receive in tuple(self._subscribers):
             receive(change)
 

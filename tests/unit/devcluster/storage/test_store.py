@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage import store as store_module
 from kubeloop.devcluster.storage.store import InitialObjects, ObjectStore, Table, with_revision
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from support.apiserver.config_map_store import ConfigMapStore
@@ -96,6 +97,22 @@ def test_snapshot_of_every_revision(writes: list[tuple[str, bool]]):
         config_maps.table.check()
     for revision, expected in past.items():
         assert names(config_maps.table, revision) == expected
+
+
+def test_encodings_of_old_versions_are_dropped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_module, "_ENCODED_CHANGES", 2)
+    config_maps = ConfigMapStore()
+    config_maps.write("a", x="1")
+    config_maps.write("a", x="2")
+    created, updated = config_maps.table.changes_since(0)
+    events = [created.json_event(), updated.json_event()]
+    config_maps.write("b")  # the update is now the second last change
+    assert (created._json_event, created.now._json, updated._json_event) == (events[0], None, None)
+    assert updated.now._json is not None, "it is the current version"
+    config_maps.store.delete(CONFIG_MAPS, "ns", "a")
+    config_maps.write("c")
+    assert (updated.now._json, config_maps.table.changes_since(0)[-2].now._json) == (None, None)
+    assert [created.json_event(), updated.json_event()] == events
 
 
 def test_with_revision_orders_metadata_like_go():
