@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import shlex
 import shutil
 import tempfile
@@ -35,6 +36,7 @@ FAULTS = (
 """Kinds of faults, in the order in which they are tried."""
 _REFERENCES = 3
 _LEAST_QUIET_SECONDS, _QUIET_FACTOR = 0.5, 1.5
+_RUNS_BETWEEN_COLLECTIONS = 25
 FOLDER_PREFIX = "kubeloop-test-operator-"
 
 
@@ -233,6 +235,9 @@ class _Suite:
                 run = OperatorRun(self._settings, f"{fault}-{number}", expected, fault=fault, trigger=trigger)
                 self._note(fault, number, await run.run(), writes)
                 self._progress(len(self._outcomes), len(plan), len(self._findings))
+                if len(self._outcomes) % _RUNS_BETWEEN_COLLECTIONS == 0:
+                    gc.unfreeze()  # a run's cluster, in cycles, is frozen by short_collections()
+                    gc.collect()
 
         async with asyncio.TaskGroup() as group:
             for _ in range(self._options.jobs):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
+import weakref
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from kubeloop.kube.user_error import UserError
-from kubeloop.testing.operator_faults import run
+from kubeloop.testing.operator_faults import run, suite
+from kubeloop.testing.operator_faults.operator_api import OperatorWrite, WriteId
+from kubeloop.testing.operator_faults.run import ReferenceRuns, RunResult, RunSettings
 from kubeloop.testing.operator_faults.suite import (
     OperatorOptions,
     OperatorReport,
@@ -100,6 +105,27 @@ async def test_step_that_fails_without_faults_is_an_error(tmp_path: Path):
     command = f"{sys.executable} {OPERATORS}/site_operator.py"
     with pytest.raises(UserError, match=r"without faults: the step 'patch site/none' failed.*not found"):
         await check(command, steps=steps, timeout=30.0)
+
+
+async def test_memory_of_ended_runs_is_freed(monkeypatch: pytest.MonkeyPatch):
+    clusters: list[weakref.ref[Cycle]] = []
+
+    class Cycle:
+        def __init__(self, *arguments: object, **options: object) -> None:
+            self.cycle = self
+            clusters.append(weakref.ref(self))
+
+        async def run(self) -> RunResult:
+            gc.freeze()  # as after a long collection
+            return RunResult([], [])
+
+    monkeypatch.setattr(suite, "OperatorRun", Cycle)
+    monkeypatch.setattr(suite, "_RUNS_BETWEEN_COLLECTIONS", 2)
+    settings, expected = cast("RunSettings", None), cast("ReferenceRuns", None)
+    write = OperatorWrite(WriteId("create", "secrets", "default", "a", 1), "Secret", False, 0.0)
+    checked = suite._Suite(OperatorOptions(command="op"), settings, lambda *counts: None)
+    await checked._run_all([("error", number) for number in (1, 2, 3)], [write] * 3, expected)
+    assert [cluster() is None for cluster in clusters] == [True, False, False]
 
 
 async def test_selection_without_runs_is_an_error():
