@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""Plans and replays beside cluster-capacity and kube-scheduler-simulator, on a real kube-apiserver.
+"""Plans and replays beside cluster-capacity, kube-scheduler-simulator and SimKube, on a real kube-apiserver.
 
     KUBEBUILDER_ASSETS=DIR .venv/bin/python benchmarks/peers.py --cluster-capacity FILE --simulator FOLDER
+    KUBEBUILDER_ASSETS=DIR .venv/bin/python benchmarks/peers.py --simkube FOLDER --trace FILE --nodes 100
 
 FILE: cluster-capacity's binary (go build ./cmd/hypercc). FOLDER: kube-scheduler-simulator's (go build -o FOLDER
-./cmd/simulator ./cmd/scheduler). How long it takes to find the nodes of further pods of a live cluster: `kubeloop plan`
-of a Deployment, and cluster-capacity with a limit. How long to schedule the pods of a recording: `kubeloop replay`,
-and the simulator's replay with its scheduler. CPU and peak memory are those of the processes, without the API server's.
+./cmd/simulator ./cmd/scheduler). SimKube's FOLDER is its repository, after cargo build --release -p sk-driver; its
+driver runs as a process, with kube-controller-manager, kube-scheduler and simulated kubelets instead of KWOK.
+
+How long it takes to find the nodes of further pods of a live cluster: `kubeloop plan` of a Deployment, and
+cluster-capacity with a limit. How long to schedule the pods of a recording: `kubeloop replay`, and the simulator's
+replay with its scheduler, or SimKube's of a trace. CPU and peak memory are those of the processes, without the API
+server's.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import dataclasses
 import json
@@ -36,9 +42,11 @@ from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.recording.sources.simkube import read_simkube_trace
 from kubeloop.recording.writer import Header, RecordingWriter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from support.comparison.fake_kubelet import fake_kubelet, make_node
 from support.comparison.real_apiserver import RealApiServer, free_ports, real_apiserver, why_missing
 
 JSON = dict[str, Any]
@@ -194,6 +202,76 @@ def simulator(options: argparse.Namespace, folder: Path, server: RealApiServer, 
             return {**figures(seconds, cpu, memory), "pods": bound}
 
 
+def simkube(options: argparse.Namespace, server: RealApiServer) -> JSON:
+    """Run a trace with SimKube's driver: what its controller would create for it, and the driver itself."""
+    name, (port,) = "peer", free_ports(1)
+    crds = options.simkube / "k8s/raw/simkube.io_simulations.yml"
+    subprocess.run(["kubectl", f"--kubeconfig={server.kubeconfig}", "create", "-f", crds], check=True)
+    driver = {"image": "none", "namespace": NAMESPACE, "port": port, "tracePath": f"file://{options.trace}"}
+    simulation = {
+        "apiVersion": "simkube.io/v1", "kind": "Simulation", "metadata": {"name": name},
+        "spec": {"driver": driver, "speed": options.speed, "lifecycleParams": {}},
+    }  # fmt: skip
+    time.sleep(3.0)  # until the definition is served
+    server.request("POST", "/apis/simkube.io/v1/simulations", simulation)
+    lease = {"metadata": {"name": "sk-lease"}, "spec": {"holderIdentity": name}}
+    server.request("POST", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases", lease)
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
+    webhook = {
+        "name": "mutatepods.simkube.io", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "failurePolicy": "Fail", "rules": [{**rule, "resources": ["pods", "pods/status"], "scope": "Namespaced"}],
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{port}/", "caBundle": base64.b64encode(server.ca.read_bytes()).decode()
+        },
+        "matchConditions": [
+            {"name": "virtual", "expression": "object.metadata.namespace.startsWith('virtual-')"}
+        ],
+    }  # fmt: skip
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    server.request("POST", path, {"metadata": {"name": name}, "webhooks": [webhook]})
+    for number in range(options.nodes):
+        make_node(server, f"node-{number}", labels={"type": "virtual"})
+    certificate, key = server.authority.sign("simkube", user="simkube", server=True)
+    components = [
+        server.start_component(component, "--leader-elect=false", "--kube-api-qps=1000", "--kube-api-burst=1000")
+        for component in ("kube-controller-manager", "kube-scheduler")
+    ]
+    command = [options.simkube / ".build/release/sk-driver", f"--sim-name={name}", f"--controller-ns={NAMESPACE}"]
+    command += [f"--admission-webhook-port={port}", f"--cert-path={certificate}", f"--key-path={key}"]
+    command += [f"--trace-path=file://{options.trace}"]
+    os.environ |= {"KUBECONFIG": str(server.kubeconfig), "DRIVER_NAME": f"sk-{name}-driver"}
+    with fake_kubelet(server, heartbeats=True):
+        began = {pid: cpu_seconds(pid) for pid in (*server.pids(), *(process.pid for process in components))}
+        result, text = measured(*command)
+        others = sum(cpu_seconds(pid) - before for pid, before in began.items())
+    if "All objects deleted!" not in text:
+        raise SystemExit(text[-3000:])
+    pods = text.count("first time seeing pod")
+    return {**result, "controlPlaneCpuSeconds": round(others, 1), "pods": pods}
+
+
+def record_trace(path: Path, trace: Path, nodes: list[JSON]) -> None:
+    """Write a trace of SimKube as a recording. Its objects have no UIDs."""
+    clock, read = DayClock(), read_simkube_trace(trace)
+    writer = RecordingWriter.create(path, Header(server=str(trace)), clock=clock)
+    resources = sorted({"pods", *(change.resource for change in read.changes())})
+    for resource, objects in (("nodes", nodes), *((resource, []) for resource in resources)):
+        writer.start_list(resource)
+        for item in objects:
+            writer.put(resource, {"apiVersion": "v1", "kind": "Node", **item})
+        writer.end_list(resource)
+    for change in read.changes():
+        assert change.object is not None
+        clock.seconds = 1.0 + change.seconds
+        if change.type == "DELETED":
+            writer.delete(change.resource, change.object)
+        else:
+            metadata = {"uid": f"{change.resource}/{change.key}", **change.object["metadata"]}
+            writer.put(change.resource, {**change.object, "metadata": metadata})
+    clock.seconds += 60.0
+    writer.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cluster-capacity", type=Path)
@@ -202,6 +280,9 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=5_000, help="running pods, for the plans")
     parser.add_argument("--planned", type=int, default=1_000, help="pods that are planned or replayed")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--simkube", type=Path)
+    parser.add_argument("--trace", type=Path)
+    parser.add_argument("--speed", type=float, default=1.0, help="of SimKube: divides the pauses between events")
     options = parser.parse_args()
     if (reason := why_missing("etcd", "kube-apiserver")) is not None:
         raise SystemExit(reason)
@@ -220,6 +301,14 @@ def main() -> None:
                 result, text = measured(*KUBELOOP, "replay", folder / "day.kubeloop", "--json")
                 bound = json.loads(text)["runs"][-1]["bound"]
                 print(json.dumps({"kubeloop replay": {**result, "pods": bound}}), flush=True)
+        if options.simkube:
+            with real_apiserver(folder / "simkube", SERVER_FLAGS) as server:
+                print(json.dumps({"SimKube": simkube(options, server)}), flush=True)
+                items = server.request("GET", "/api/v1/nodes")["items"]
+            record_trace(folder / "trace.kubeloop", options.trace, items)
+            result, text = measured(*KUBELOOP, "replay", folder / "trace.kubeloop", "--json")
+            (_, run) = json.loads(text)["runs"]
+            print(json.dumps({"kubeloop replay": {**result, "pods": run["bound"]}}), flush=True)
 
 
 if __name__ == "__main__":
