@@ -21,6 +21,7 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -162,9 +163,6 @@ class Reflector(Generic[T]):
         self._rng = rng
         self._namespace = namespace
         self._selectors: Selectors = selectors or {}
-        self._raw = cast(
-            "Resource[msgspec.Raw]", dataclasses.replace(cast("Resource[Any]", resource), type=msgspec.Raw)
-        )
         self._metadata = MetadataAccessor(resource)
         self._backoff = Backoff(rng)
         self.resource_version = ""  # of the newest list, event or bookmark; a watch resumes here
@@ -175,6 +173,12 @@ class Reflector(Generic[T]):
         self._use_watch_list = True  # False after the server refused WatchList and answered a list
         self._broken_watch_lists = 0  # in a row
         self._events_received = 0  # of any type, including bookmarks
+
+    @cached_property
+    def _raw(self) -> Resource[msgspec.Raw]:
+        return cast(
+            "Resource[msgspec.Raw]", dataclasses.replace(cast("Resource[Any]", self._resource), type=msgspec.Raw)
+        )
 
     async def run(self) -> None:
         """List and watch until cancelled."""

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -26,7 +27,8 @@ _encode = msgspec.json.Encoder().encode
 _BAD_PAIR = re.compile(r";|%(?![0-9a-fA-F]{2})")
 
 
-def _query(text: str) -> dict[str, list[str]]:
+@lru_cache(maxsize=256)
+def _query(text: str) -> Mapping[str, Sequence[str]]:
     """Return the values by key without badly encoded pairs, as Go's url.ParseQuery."""
     if _BAD_PAIR.search(text):
         text = "&".join(pair for pair in text.split("&") if not _BAD_PAIR.search(pair))

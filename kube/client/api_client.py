@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
@@ -471,7 +472,7 @@ def _target(
     path = resource.path(_segment(namespace), _segment(name), subresource)
     if not query:
         return path
-    pairs = "&".join(f"{option}={quote(value, safe='')}" for option, value in query.items() if value)
+    pairs = "&".join(f"{option}={_segment(value)}" for option, value in query.items() if value)
     return f"{path}?{pairs}" if pairs else path
 
 
@@ -554,8 +555,7 @@ class WatchEvents(Generic[T]):
         self._chunks = response.chunks
         self._splitter = LineSplitter()
         self._lines: deque[bytes] = deque()
-        event_type: type[WatchEvent[T]] = WatchEvent[type_]  # type: ignore[valid-type]
-        self._decode = msgspec.json.Decoder(event_type).decode
+        self._decode: Callable[[bytes], WatchEvent[T]] = _event_decoder(type_)  # type: ignore[arg-type]
 
     def __aiter__(self) -> WatchEvents[T]:
         return self
@@ -584,6 +584,12 @@ class WatchEvents(Generic[T]):
         if event.type == "BOOKMARK" and _ends_initial_events(line):
             event = WatchEvent(type=event.type, object=event.object, initial_events_end=True)
         return event
+
+
+@lru_cache(maxsize=256)  # a decoder takes longer to create than an event to decode
+def _event_decoder(type_: type[T]) -> Callable[[bytes], WatchEvent[T]]:
+    event_type: type[WatchEvent[T]] = WatchEvent[type_]  # type: ignore[valid-type]
+    return msgspec.json.Decoder(event_type).decode
 
 
 def _lenient_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[Any]:

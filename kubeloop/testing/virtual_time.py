@@ -15,18 +15,24 @@ nothing else runs.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import gc
 import heapq
 import math
 import selectors
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _MAX_TASKS_LISTED = 20
 _MAX_CANCELLED_TIMERS = 100  # with more of them, in most of the heap, all are removed
+
+
+_YOUNG_OBJECTS = 40_000  # new objects per garbage collection: a run creates many objects and little garbage
 
 
 class DeadlockError(RuntimeError):
@@ -43,10 +49,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     is_virtual = True
     # attributes of asyncio.BaseEventLoop
     _ready: deque[asyncio.Handle]
-    _scheduled: list[Any]  # a heap of TimerHandles
+    _scheduled: list[_Due]  # a heap; the one of asyncio holds TimerHandles
     _timer_cancelled_count: int
     _stopping: bool
+    _closed: bool
     _selector: selectors.BaseSelector
+    _check_closed: Callable[[], None]
     _process_events: Callable[[list[tuple[selectors.SelectorKey, int]]], None]
 
     def __init__(self) -> None:
@@ -64,6 +72,26 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         """Advance the time while no task waits, as a long computation would. Timers that it passes become due."""
         self._virtual_seconds += seconds
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        if self._closed:
+            self._check_closed()
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        if self._closed:
+            self._check_closed()
+        due = _Due(when)
+        timer = due.timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, due)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def run_in_executor(self, executor: object, func: Callable[..., T], *args: object) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.create_future()
@@ -110,19 +138,21 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
                         pause.timer.cancel()
                     self._end_pause_at(pause, self._virtual_seconds)
                 self._drop_cancelled_timers(timers)
-            self._process_events(self._selector.select(0))
+            if len(self._selector.get_map()) > 1:  # more than the loop's own pipe
+                self._process_events(self._selector.select(0))
             if not ready and not self._stopping:
                 if not timers:
                     raise DeadlockError(_describe(asyncio.all_tasks(self)))
-                self._virtual_seconds = max(self._virtual_seconds, timers[0].when())
+                self._virtual_seconds = max(self._virtual_seconds, float(timers[0]))
         # A timer may run one clock resolution early. A task that then waits for the same moment again ("until time()
         # has reached it") would spin forever at a time that is a rounding error before it.
         end = self._virtual_seconds + self._clock_resolution
-        while timers and timers[0].when() < end:
-            timer = heapq.heappop(timers)
-            timer._scheduled = False
-            self._virtual_seconds = max(self._virtual_seconds, timer.when())
-            ready.append(timer)
+        while timers and timers[0] < end:
+            due = heapq.heappop(timers)
+            due.timer._scheduled = False  # type: ignore[attr-defined]
+            if due > self._virtual_seconds:
+                self._virtual_seconds = float(due)
+            ready.append(due.timer)
         count = len(ready)
         self._other_callbacks += count
         for _ in range(count):
@@ -130,17 +160,24 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             if not handle._cancelled:
                 handle._run()
 
-    def _drop_cancelled_timers(self, timers: list[Any]) -> None:
+    def _drop_cancelled_timers(self, timers: list[_Due]) -> None:
         if self._timer_cancelled_count > _MAX_CANCELLED_TIMERS and self._timer_cancelled_count * 2 > len(timers):
-            for timer in timers:
-                if timer._cancelled:
-                    timer._scheduled = False
-            timers[:] = [timer for timer in timers if not timer._cancelled]
+            for due in timers:
+                if due.timer.cancelled():
+                    due.timer._scheduled = False  # type: ignore[attr-defined]
+            timers[:] = [due for due in timers if not due.timer.cancelled()]
             heapq.heapify(timers)
             self._timer_cancelled_count = 0
-        while timers and timers[0]._cancelled:
+        while timers and timers[0].timer.cancelled():
             self._timer_cancelled_count -= 1
-            heapq.heappop(timers)._scheduled = False
+            heapq.heappop(timers).timer._scheduled = False  # type: ignore[attr-defined]
+
+
+class _Due(float):
+    """Time of a timer, by which the heap orders it: comparisons of TimerHandles take most of a heap's time."""
+
+    __slots__ = ("timer",)
+    timer: asyncio.TimerHandle
 
 
 class _Pause:
@@ -186,6 +223,14 @@ class VirtualClock:
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
-    """`asyncio.run` in virtual time, on a new loop: for tests that are not coroutines, such as those of hypothesis."""
-    with asyncio.Runner(debug=debug, loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(main)
+    """`asyncio.run` in virtual time, on a new loop: for tests that are not coroutines, such as those of hypothesis.
+
+    Meanwhile, garbage is collected less often.
+    """
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(_YOUNG_OBJECTS, thresholds[0]) if thresholds[0] else 0, *thresholds[1:])
+    try:
+        with asyncio.Runner(debug=debug, loop_factory=VirtualTimeLoop) as runner:
+            return runner.run(main)
+    finally:
+        gc.set_threshold(*thresholds)

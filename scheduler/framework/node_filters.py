@@ -14,6 +14,7 @@ from kubeloop.scheduler.api.extension_points import FilterRowsPlugin, Plugin, Pr
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.framework.plugin_calls import checked_status, filter_node, status_of_exception
+from kubeloop.scheduler.framework.profile_plugins import extends
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.queue.nominator import Nominator
 
@@ -32,8 +33,8 @@ class NodeFilters:
     ) -> None:
         self.timing = timing
         self.filter = filters
-        self.filters_by_rows = frozenset(plugin.name for plugin in filters if isinstance(plugin, FilterRowsPlugin))
-        self._extensions = [plugin for plugin in pre_filters if isinstance(plugin, PreFilterExtensions)]
+        self.filters_by_rows = frozenset(plugin.name for plugin in filters if extends(plugin, FilterRowsPlugin))
+        self._extensions: list[Any] = [plugin for plugin in pre_filters if extends(plugin, PreFilterExtensions)]
         self._nominator = nominator
 
     def run_filters_on_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:

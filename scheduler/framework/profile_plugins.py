@@ -8,6 +8,7 @@ Source: expandMultiPointPlugins and NewFramework of pkg/scheduler/framework/runt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from kubeloop.kube.user_error import UserError
@@ -57,13 +58,7 @@ _PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
     "placementScore": (PlacementScorePlugin,),
 }
 assert tuple(_PROTOCOLS) == EXTENSION_POINTS
-_METHODS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    point: tuple(tuple(name for name in dir(protocol) if not name.startswith("_")) for protocol in protocols)
-    for point, protocols in _PROTOCOLS.items()
-}
-"""The methods of each extension point: a plugin needs all methods of one of these. isinstance() checks the same, but
-CPython 3.11 computes the protocol's members again in each of the 240 checks of a profile."""
-
+"""Of each extension point; a plugin implements one of these."""
 
 NO_OP_POINTS = "no_op_points"
 """The attribute of an in-tree plugin with the extension points that kube-scheduler's plugin implements in addition, and
@@ -125,7 +120,21 @@ def plugins_at(point: str, profile: Profile, plugins: Mapping[str, object]) -> l
 
 def implements(plugin: object, point: str) -> bool:
     """Return True if the plugin, or its class, has the methods of an extension point."""
-    return any(all(callable(getattr(plugin, name, None)) for name in names) for names in _METHODS[point])
+    return any(extends(plugin, protocol) for protocol in _PROTOCOLS[point])
+
+
+def extends(plugin: object, protocol: type[Any]) -> bool:
+    """Return True if the plugin, or its class, has the methods of a protocol.
+
+    isinstance() checks the same, but CPython 3.11 computes the protocol's members again in each of the 300 checks of a
+    profile.
+    """
+    return all(callable(getattr(plugin, name, None)) for name in _methods(protocol))  # type: ignore[arg-type]
+
+
+@cache
+def _methods(protocol: type[Any]) -> tuple[str, ...]:
+    return tuple(name for name in dir(protocol) if not name.startswith("_"))
 
 
 def _can_be_enabled(plugin: object, point: str) -> bool:

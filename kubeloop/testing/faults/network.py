@@ -21,9 +21,9 @@ from kubeloop.testing.faults.requests import (
     RequestTarget,
     SentRequest,
     error_response,
+    header_of,
     injected_error,
     is_numbered,
-    json_of,
     request_is_list,
     single_chunk,
     title_of,
@@ -435,7 +435,5 @@ class _Watch:
 
 def _outcome(response: HttpResponse) -> str:
     """Return the name of the written object, or the error."""
-    content = json_of(response.body)
-    if response.status >= 400:
-        return str(content.get("message", ""))[:120]
-    return str(content.get("metadata", {}).get("name", ""))
+    header = header_of(response.body)
+    return header.message[:120] if response.status >= 400 else header.metadata.name

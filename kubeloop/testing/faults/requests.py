@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import json_response
@@ -49,6 +51,7 @@ class RequestTarget(NamedTuple):
     subresource: str
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def of(cls, path: str) -> RequestTarget:
         """Return the target of a path; of paths of discovery and others an empty one."""
         parts = path.strip("/").split("/")
@@ -74,8 +77,8 @@ def verb_of(request: SentRequest) -> str:
 
 def title_of(request: SentRequest, kinds: Mapping[str, str]) -> str:
     """Return a write in words: "create of Secret a", "status write of Site blog". kinds: by plural name."""
-    target, metadata = RequestTarget.of(request.path), json_of(request.body).get("metadata") or {}
-    name = target.name or metadata.get("name") or metadata.get("generateName", "")
+    target, metadata = RequestTarget.of(request.path), header_of(request.body).metadata
+    name = target.name or metadata.name or metadata.generate_name
     return write_title(verb_of(request), target.subresource, kinds.get(target.resource, target.resource), name)
 
 
@@ -91,10 +94,32 @@ def request_is_list(request: SentRequest) -> bool:
 def json_of(body: bytes) -> dict[str, Any]:
     """Return the object in a body; {} if there is none."""
     try:
-        content = json.loads(body or b"{}")
-    except ValueError:
+        content = msgspec.json.decode(body or b"{}")
+    except (ValueError, msgspec.DecodeError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+class BodyMetadata(msgspec.Struct, rename="camel"):
+    """Name of the object in a body."""
+
+    name: str = ""
+    generate_name: str = ""
+
+
+class BodyHeader(msgspec.Struct):
+    """What a story says of a body: the name of the object, or the message of a Status."""
+
+    message: str = ""
+    metadata: BodyMetadata = msgspec.field(default_factory=BodyMetadata)
+
+
+def header_of(body: bytes) -> BodyHeader:
+    """Return name and message in a body; empty ones if there is no object."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=BodyHeader)
+    except (ValueError, msgspec.DecodeError):
+        return BodyHeader()
 
 
 def injected_error(code: int) -> StatusError:

@@ -42,6 +42,7 @@ from kubeloop.scheduler.framework.plugin_calls import (
     status_of_exception,
     with_plugin_name,
 )
+from kubeloop.scheduler.framework.profile_plugins import extends
 from kubeloop.scheduler.framework.rejection_reasons import NodeRejections, RowRejections, explain_all
 from kubeloop.scheduler.framework.timing import Timing, observed, observed_async
 from kubeloop.scheduler.queue.nominator import Nominator
@@ -78,11 +79,11 @@ class FilterPoints:
         row_local = [
             plugin
             for plugin in self.filter
-            if getattr(plugin, "row_local", False) and isinstance(plugin, FilterRowsPlugin)
+            if getattr(plugin, "row_local", False) and extends(plugin, FilterRowsPlugin)
         ]
         self._row_local = {plugin.name for plugin in row_local}
-        self._can_run_per_node = all(isinstance(plugin, FilterPlugin) for plugin in row_local)
-        self._all_per_node = all(isinstance(plugin, FilterPlugin) for plugin in self.filter)
+        self._can_run_per_node = all(extends(plugin, FilterPlugin) for plugin in row_local)
+        self._all_per_node = all(extends(plugin, FilterPlugin) for plugin in self.filter)
         self._filters_of: dict[frozenset[str], tuple[_NumberedFilters, _NumberedFilters]] = {}  # by skipped plugins
 
     @observed("PreFilter")

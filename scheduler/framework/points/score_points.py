@@ -28,6 +28,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import FEW_ROWS, PASSED, ClassCache, ClassResults, compact
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError, checked_status, status_of_exception
+from kubeloop.scheduler.framework.profile_plugins import extends
 from kubeloop.scheduler.framework.timing import Timing, observed
 
 ScoreRows = Callable[[CycleState, PodInfo, Snapshot, Rows], Scores]
@@ -79,9 +80,7 @@ class ScorePoints:
         self.pre_score = cast("Sequence[PreScorePlugin]", points["preScore"])
         self._class_cache = class_cache
         self.scorers = [_scorer(plugin, weights[plugin.name]) for plugin in points["score"]]
-        self._can_run_per_node = all(
-            isinstance(scorer.plugin, ScorePlugin) for scorer in self.scorers if scorer.row_local
-        )
+        self._can_run_per_node = all(extends(scorer.plugin, ScorePlugin) for scorer in self.scorers if scorer.row_local)
         self._local_scorers_of: dict[frozenset[str], _LocalScorers] = {}  # by the skipped plugins
 
     @observed("PreScore")
@@ -301,13 +300,13 @@ class ScorePoints:
 
 
 def _scorer(plugin: Any, weight: int) -> ScoringPlugin:
-    by_rows = isinstance(plugin, ScoreRowsPlugin)
+    by_rows = extends(plugin, ScoreRowsPlugin)
     return ScoringPlugin(
         plugin=plugin,
         name=plugin.name,
         weight=weight,
         by_rows=by_rows,
-        normalizes=isinstance(plugin, NormalizeScorePlugin),
+        normalizes=extends(plugin, NormalizeScorePlugin),
         tabulates="score_table" in vars(type(plugin)),
         row_local=by_rows and bool(getattr(plugin, "row_local", False)),
     )

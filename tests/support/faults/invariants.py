@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from kubeloop.devcluster.storage.store import Change
 from kubeloop.informers.metadata_accessor import MetadataAccessor
 from kubeloop.informers.shared_informer import SharedInformer
@@ -52,7 +54,7 @@ class InvariantChecker:
 
     def on_request(self, request: SentRequest) -> None:
         """Check a write of the control plane that reaches the server."""
-        body = json.loads(request.body) if request.body else {}
+        body = msgspec.json.decode(request.body) if request.body else {}
         resource = resource_in(request.path)
         is_collection = request.method == "DELETE" and request.path.endswith(f"/{resource}")
         if not is_collection and (problem := unguarded(request.method, resource, body)):
