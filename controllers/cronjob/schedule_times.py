@@ -23,12 +23,12 @@ _MANY_MISSED = 100
 class ScheduleTimes(msgspec.Struct, frozen=True):
     """Scheduled times in an interval that ends now.
 
-    earliest: start of the interval. latest: the last scheduled time in it; None without one. missed: an estimate of how
-    many were missed.
+    latest: the last scheduled time in it; None without one. following: the first scheduled time after it; None if there
+    is none. missed: an estimate of how many were missed.
     """
 
-    earliest: datetime
     latest: datetime | None
+    following: datetime | None
     missed: Literal["none", "few", "many"]
 
 
@@ -51,12 +51,12 @@ def schedule_times(cron_job: CronJob, schedule: Schedule, now: datetime, *, with
         earliest = max(earliest, time_plus(now, -deadline_seconds))
     first = schedule.next_after(earliest)
     if first is not None and now < first:
-        return ScheduleTimes(earliest, None, "none")
+        return ScheduleTimes(None, first, "none")
     second = schedule.next_after(first) if first is not None else None
     if first is None or second is None:
         raise InvalidSchedule("time difference between two schedules is less than 1 second")
     if now < second:
-        return ScheduleTimes(earliest, first, "none")
+        return ScheduleTimes(first, second, "none")
     # Estimated from the first interval: after a year without the controller, a search of all times would take long.
     interval_seconds = round(seconds_between(first, second))
     missed = int((now - first).total_seconds()) // interval_seconds + 1
@@ -64,18 +64,15 @@ def schedule_times(cron_job: CronJob, schedule: Schedule, now: datetime, *, with
     at = schedule.next_after(time_plus(first, float((missed - 2) * interval_seconds)))
     while at is not None and at <= now:
         latest, at = at, schedule.next_after(at)
-    return ScheduleTimes(earliest, latest, "many" if missed > _MANY_MISSED else "few")
+    return ScheduleTimes(latest, at, "many" if missed > _MANY_MISSED else "few")
 
 
 def seconds_to_next_schedule(cron_job: CronJob, schedule: Schedule, now: datetime) -> float | None:
     """Return the seconds until the next scheduled time is due; None if there is none."""
     try:
-        times = schedule_times(cron_job, schedule, now, within_deadline=False)
+        following = schedule_times(cron_job, schedule, now, within_deadline=False).following
     except InvalidSchedule:
-        since = now
-    else:
-        since = times.latest or (times.earliest if times.missed == "none" else now)
-    following = schedule.next_after(since)
+        following = schedule.next_after(now)
     return None if following is None else seconds_between(now, following) + CLOCK_TOLERANCE_SECONDS
 
 

@@ -508,10 +508,11 @@ def removed_fields(value_type: ValueType, old: Any, new: Any) -> Fields:
     """Return the fields of `old` that are missing in `new`, as leaves that stand for all fields below."""
     result: Fields = {}
     if isinstance(old, dict) and isinstance(new, dict) and not value_type.is_atomic:
+        declared, members = value_type.fields, value_type.members
         for name, child in old.items():
             if name not in new:
                 result[f"f:{name}"] = {}
-            elif child is not new[name] and (below := removed_fields(value_type.member(name), child, new[name])):
+            elif child != new[name] and (below := removed_fields(declared.get(name, members), child, new[name])):
                 result[f"f:{name}"] = below
     elif isinstance(old, list) and isinstance(new, list) and value_type.list_type:
         before, after, same = items_by_key(value_type, old, new)

@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
+import msgspec
+
 from kubeloop.devcluster.api.strategy import CustomResource
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON, sorted_map
@@ -25,6 +27,7 @@ from kubeloop.kube.values.quantities import Quantity, QuantityError, parse_quant
 from kubeloop.kube.values.times import ZERO_TIME_SECONDS, quoted_text, text_seconds, time_text
 
 Convert = Callable[[Any], Any]
+_encode_json, _decode_json = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 
 
 class DecodeError(Exception):
@@ -396,6 +399,18 @@ def decode(resource: Resource[Any], obj: JSON) -> tuple[JSON, list[str]]:
     if struct is None:
         return resource.rules.decode(obj) if isinstance(resource, CustomResource) else (obj, [])
     return decode_struct(struct, obj)
+
+
+def decode_patched(resource: Resource[Any], obj: JSON, live: JSON) -> tuple[JSON, list[str]]:
+    """Decode a patched object as decode(). Fields that are those of `live`, a decoded object, are only copied."""
+    if isinstance(resource, CustomResource):
+        return decode(resource, obj)
+    unchanged = {
+        name: value for name, value in obj.items() if value is live.get(name) and value and type(value) is dict
+    }
+    decoded, unknown = decode(resource, {name: value for name, value in obj.items() if name not in unchanged})
+    decoded |= _decode_json(_encode_json(unchanged))
+    return {name: decoded[name] for name in (*obj, *decoded) if name in decoded}, unknown
 
 
 def decode_named(name: str, obj: JSON) -> tuple[JSON, list[str]]:

@@ -544,7 +544,8 @@ class ObjectStore:
         while self._revisions_by_time and self._revisions_by_time[0][0] <= now - self.compaction_seconds:
             self.compacted = self._revisions_by_time.popleft()[1]
         for table in self._tables.values():
-            table.compact(now - self.compaction_seconds)
+            if len(table._changes) > _MIN_CHANGES:
+                table.compact(now - self.compaction_seconds)
 
     def purge(self, at_most: int) -> bool:
         """Delete up to that many superseded rows from the data directory. Returns True if more are left.

@@ -255,7 +255,7 @@ def _decoded(
         strict = [*strict, *(f'unknown field "{name}"' for name in patched if name not in ("kind", "apiVersion"))]
         patched = {"metadata": {}}
     try:
-        obj, unknown = decoding.decode(resource, patched)
+        obj, unknown = decoding.decode_patched(resource, patched, live)
     except decoding.DecodeError as error:
         struct = schema.type_for(resource.group, resource.version, resource.kind)
         message = ""

@@ -21,6 +21,7 @@ from kubeloop.devcluster.api.served_resources import (
     ENDPOINT_SLICES,
     ENDPOINTS,
     FLOW_SCHEMAS,
+    IP_ADDRESSES,
     PRIORITY_LEVEL_CONFIGURATIONS,
     ROLE_BINDINGS,
     ROLES,
@@ -148,7 +149,7 @@ class Bootstrap:
             store.follow(resource, receive)
         self._changed: set[Resource[Any]] = set()
         self._lease_renewed_at = -math.inf
-        for resource in self._restored:
+        for resource in (*self._restored, IP_ADDRESSES):
             store.follow(resource, partial(self._note_change, resource))
         store.add_initial_objects(
             {
@@ -169,19 +170,26 @@ class Bootstrap:
         Raises ExceptionGroup of NotDurable.
         """
         loop, has_unused_addresses = asyncio.get_running_loop(), True
-        restored, always = self._restored, {CONFIG_MAPS, LEASES}  # their contents depend on files, and on the time
-        if is_virtual(loop):
-            restored = [resource for resource in restored if resource is not LEASES]
+        authentication_data: dict[str, str] | None = None  # may depend on files
+        if in_virtual_time := is_virtual(loop):
             self._store.refresh_before_reads(LEASES, lambda key: self._renew_lease(loop.time()))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flow_schemas.run(), name="flow-schemas")
             while True:
                 await pause(_RESTORE_SECONDS, due=0.0 if has_unused_addresses else None)
-                changed, self._changed = self._changed | always, set()
-                for resource in restored:
+                changed, self._changed = self._changed, set()
+                if (data := self._authentication_data()) != authentication_data:
+                    authentication_data = data
+                    changed.add(CONFIG_MAPS)
+                if in_virtual_time:
+                    changed.discard(LEASES)
+                else:
+                    changed.add(LEASES)
+                for resource in self._restored:
                     if resource in changed and self._store.initial_objects_created(resource):
                         self._restore(resource)
-                has_unused_addresses = self.addresses.repair()
+                if has_unused_addresses or not changed.isdisjoint((SERVICES, IP_ADDRESSES)):
+                    has_unused_addresses = self.addresses.repair()
 
     def _note_change(self, resource: Resource[Any], change: Change) -> None:
         self._changed.add(resource)
