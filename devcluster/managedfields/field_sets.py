@@ -480,14 +480,22 @@ def is_equal(old: Any, new: Any) -> bool:
 
 def changed_fields(value_type: ValueType, old: Any, new: Any) -> Fields | None:
     """Return the fields of `new` that are missing or different in `old`, None if there are none."""
-    if is_equal(old, new):
-        return None
+    return None if is_equal(old, new) else _changed_fields(value_type, old, new)
+
+
+def _changed_fields(value_type: ValueType, old: Any, new: Any) -> Fields | None:
+    """Return changed_fields() of two values that differ."""
     is_new = old is _MISSING
     result: Fields = {}
     if isinstance(new, dict) and not value_type.is_atomic and (is_new or old is None or isinstance(old, dict)):
         before, declared, members = {} if is_new else old or {}, value_type.fields, value_type.members
-        for name, child in new.items():  # on the path of every write, hence not member()
-            below = changed_fields(declared.get(name, members), before.get(name, _MISSING), child)
+        for name, child in new.items():  # on the path of every write, hence neither member() nor is_equal()
+            old_child = before.get(name, _MISSING)
+            if old_child == child and isinstance(old_child, bool) is isinstance(child, bool):
+                continue
+            below: Fields | None = {}
+            if isinstance(child, dict | list):
+                below = _changed_fields(declared.get(name, members), old_child, child)
             if below is not None:
                 result[f"f:{name}"] = below
     elif isinstance(new, list) and value_type.list_type:

@@ -88,6 +88,7 @@ _LAYOUT_STEPS = (
     ("2006", r"\d{4}", 9999), ("-", "-", 0), ("01", r"\d\d", 12), ("-", "-", 0), ("02", r"\d\d", 99), ("T", "T", 0),
     ("15", r"\d\d?", 23), (":", ":", 0), ("04", r"\d\d", 59), (":", ":", 0), ("05", r"\d\d", 59),
 )  # fmt: skip
+_CANONICAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII).fullmatch
 _RANGE_NAMES = {"01": "month", "15": "hour", "04": "minute", "05": "second"}
 _FRACTION = re.compile(r"[.,](\d+)", re.ASCII)
 _SIX_DIGITS = re.compile(r"[.,](\+\d{5}|-\d{5}|\d{6})", re.ASCII)
@@ -149,6 +150,9 @@ def _parse_rfc3339(text: str, layout: str) -> tuple[int, int]:
 @lru_cache(maxsize=4096)
 def _canonical_time(text: str, layout: str) -> str | None:
     """Return a time in UTC; None for the year 1, January 1, Go's zero time."""
+    if layout == _TIME_LAYOUT and _CANONICAL_TIME(text):
+        with suppress(ValueError):  # out of range
+            return None if text_seconds(text)[0] == ZERO_TIME_SECONDS else text
     seconds, microseconds = _parse_rfc3339(text, layout)
     if layout == _TIME_LAYOUT:
         return None if seconds == ZERO_TIME_SECONDS else time_text(seconds)
@@ -402,15 +406,35 @@ def decode(resource: Resource[Any], obj: JSON) -> tuple[JSON, list[str]]:
 
 
 def decode_patched(resource: Resource[Any], obj: JSON, live: JSON) -> tuple[JSON, list[str]]:
-    """Decode a patched object as decode(). Fields that are those of `live`, a decoded object, are only copied."""
+    """Decode a patched object as decode(). Values that are those of `live`, a decoded object, are only copied.
+
+    These are fields of the object and of its metadata, such as managedFields.
+    """
     if isinstance(resource, CustomResource):
         return decode(resource, obj)
-    unchanged = {
-        name: value for name, value in obj.items() if value is live.get(name) and value and type(value) is dict
+    unchanged = _shared_values(obj, live)
+    changed = {name: value for name, value in obj.items() if name not in unchanged}
+    metadata: Any = changed.get("metadata")
+    unchanged_metadata = _shared_values(metadata, live["metadata"]) if type(metadata) is dict else {}
+    if unchanged_metadata:
+        changed["metadata"] = {name: value for name, value in metadata.items() if name not in unchanged_metadata}
+    decoded, unknown = decode(resource, changed)
+    copies, metadata_copies = _decode_json(_encode_json((unchanged, unchanged_metadata)))
+    if unchanged_metadata:
+        decoded["metadata"] = _in_order({**decoded["metadata"], **metadata_copies}, metadata)
+    return _in_order({**decoded, **copies}, obj), unknown
+
+
+def _shared_values(obj: JSON, other: JSON) -> JSON:
+    """Return the fields that are maps or lists with a content, and the same value in both objects."""
+    return {
+        name: value for name, value in obj.items() if type(value) in (dict, list) and value and value is other.get(name)
     }
-    decoded, unknown = decode(resource, {name: value for name, value in obj.items() if name not in unchanged})
-    decoded |= _decode_json(_encode_json(unchanged))
-    return {name: decoded[name] for name in (*obj, *decoded) if name in decoded}, unknown
+
+
+def _in_order(obj: JSON, order: JSON) -> JSON:
+    """Return `obj` with the fields of `order` first."""
+    return {name: obj[name] for name in (*order, *obj) if name in obj}
 
 
 def decode_named(name: str, obj: JSON) -> tuple[JSON, list[str]]:
