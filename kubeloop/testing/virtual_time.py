@@ -128,7 +128,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._scheduled
-        self._drop_cancelled_timers(timers)
+        if self._timer_cancelled_count:
+            self._drop_cancelled_timers(timers)
         if not ready:
             if self._other_callbacks:
                 self._other_callbacks = 0

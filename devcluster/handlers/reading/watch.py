@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 
@@ -32,6 +33,7 @@ class WatchSettings(msgspec.Struct, frozen=True):
     shards: bool = False
 
 
+@lru_cache(maxsize=256)
 def _empty_object(served: ServedResource) -> JSON:
     """Return an empty object of the kind, as bookmarks contain it: fields that Go encodes even if unset."""
     return decode(served.resource, served.empty_object)[0]

@@ -26,13 +26,22 @@ class ProcessClock:
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self.offset_seconds = 0.0
+        self._offset_ns = 0
+
+    @property
+    def offset_seconds(self) -> float:
+        """By how much the clock is ahead."""
+        return self._offset_ns / 1e9
+
+    @offset_seconds.setter
+    def offset_seconds(self, seconds: float) -> None:
+        self._offset_ns = round(seconds * 1e9)
 
     def now(self) -> datetime:
         return self._clock.now() + timedelta(seconds=self.offset_seconds)
 
     def time_ns(self) -> int:
-        return self._clock.time_ns() + round(self.offset_seconds * 1e9)
+        return self._clock.time_ns() + self._offset_ns
 
 
 class ControlProcess:

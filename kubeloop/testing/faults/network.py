@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -40,6 +41,11 @@ def resource_in(path: str) -> str:
     """Return the plural name of the resource, with the subresource ("pods/status"); "" for other paths."""
     target = RequestTarget.of(path)
     return f"{target.resource}/{target.subresource}" if target.subresource else target.resource
+
+
+@lru_cache(maxsize=1024)
+def _options(query: str) -> Mapping[str, str]:
+    return dict(parse_qsl(query))
 
 
 class FaultyNetwork:
@@ -344,7 +350,7 @@ class FaultyConnection:
         await network.latency()
         await self._check_alive()
         refusal = network.refusal(request)
-        options = dict(parse_qsl(http_request.target.partition("?")[2]))
+        options = _options(http_request.target.partition("?")[2])
         version = int(options.get("resourceVersion") or 0)
         if "sendInitialEvents" in options:
             if (
