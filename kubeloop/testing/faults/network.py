@@ -442,4 +442,6 @@ class _Watch:
 def _outcome(response: HttpResponse) -> str:
     """Return the name of the written object, or the error."""
     header = header_of(response.body)
-    return header.message[:120] if response.status >= 400 else header.metadata.name
+    if response.status >= 400:
+        return header.message[:120]
+    return "" if header.metadata is None else header.metadata.name

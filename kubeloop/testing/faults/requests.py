@@ -77,7 +77,7 @@ def verb_of(request: SentRequest) -> str:
 
 def title_of(request: SentRequest, kinds: Mapping[str, str]) -> str:
     """Return a write in words: "create of Secret a", "status write of Site blog". kinds: by plural name."""
-    target, metadata = RequestTarget.of(request.path), header_of(request.body).metadata
+    target, metadata = RequestTarget.of(request.path), header_of(request.body).metadata or BodyMetadata()
     name = target.name or metadata.name or metadata.generate_name
     return write_title(verb_of(request), target.subresource, kinds.get(target.resource, target.resource), name)
 
@@ -111,7 +111,7 @@ class BodyHeader(msgspec.Struct):
     """What a story says of a body: the name of the object, or the message of a Status."""
 
     message: str = ""
-    metadata: BodyMetadata = msgspec.field(default_factory=BodyMetadata)
+    metadata: BodyMetadata | None = None
 
 
 def header_of(body: bytes) -> BodyHeader:

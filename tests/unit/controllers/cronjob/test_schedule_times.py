@@ -113,3 +113,18 @@ def test_time_zone(schedule: str, zone: str | None, hour: int):
 
 def test_job_name_is_in_minutes_since_the_epoch():
     assert job_name(cron_job(), NOON) == f"c-{int(NOON.timestamp()) // 60}"
+
+
+@pytest.mark.parametrize(
+    ("hours", "following"),
+    [
+        pytest.param(0.5, 1, id="before the first"),
+        pytest.param(1, 2, id="at the first"),
+        pytest.param(3.5, 4, id="three"),
+        pytest.param(120, 121, id="more than 100"),
+    ],
+)
+def test_following_scheduled_time(hours: float, following: float):
+    job, now = cron_job(), NOON + timedelta(hours=hours)
+    times = schedule_times(job, cron_job_schedule(job), now, within_deadline=True)
+    assert times.following == NOON + timedelta(hours=following)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, RUNTIME_CLASSES
-from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named
+from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named, decode_patched
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
 from kubeloop.kube.values import times
 
@@ -177,3 +177,27 @@ def test_input_is_not_modified():
     }
     decode(LIMIT_RANGES, limit_range)
     assert limit_range["spec"] == {"limits": [{"type": "Container", "max": {"cpu": "0.5"}, "min": {}}]}
+
+
+def test_patched_object_shares_no_value_with_the_live_one():
+    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i:1"}], "terminationGracePeriodSeconds": 30}
+    metadata = {
+        "name": "p",
+        "labels": {"b": "1", "a": "2"},
+        "managedFields": [{"manager": "m", "fieldsV1": {"f:x": {}}}],
+    }
+    live, _ = decode(PODS, {**pod(**spec), "metadata": metadata, "status": {"phase": "Running"}})
+    patched = {**live, "metadata": {**live["metadata"], "uid": "u", "resourceVersion": "7"}, "status": {"phase": None}}
+    decoded, unknown = decode_patched(PODS, patched, live)
+    assert (list(decoded.items()), unknown) == (list(decode(PODS, patched)[0].items()), [])
+    assert list(decoded["metadata"]) == list(decode(PODS, patched)[0]["metadata"])
+    decoded["spec"]["containers"].clear()
+    decoded["metadata"]["managedFields"][0]["fieldsV1"].clear()
+    assert live["spec"]["containers"][0]["name"] == "c"
+    assert live["metadata"]["managedFields"][0]["fieldsV1"] == {"f:x": {}}
+
+
+def test_unknown_fields_of_a_patched_object_are_reported():
+    live, _ = decode(PODS, pod(containers=[]))
+    patched = {**live, "metadata": {**live["metadata"], "foo": 1}, "bar": {}}
+    assert decode_patched(PODS, patched, live)[1] == ['unknown field "metadata.foo"', 'unknown field "bar"']

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 from datetime import UTC, datetime
 
 import pytest
@@ -177,3 +179,46 @@ def test_cancelled_pause_leaves_no_timer():
 
     with pytest.raises(DeadlockError):
         run(main())
+
+
+def test_cancelled_timer_is_skipped():
+    async def main():
+        loop, fired = asyncio.get_running_loop(), []
+        loop.call_later(1, fired.append, 1).cancel()
+        loop.call_later(2, fired.append, 2)
+        await asyncio.sleep(3)
+        return fired
+
+    assert run(main()) == [2]
+
+
+def test_registered_file_is_read():
+    async def main():
+        loop, received = asyncio.get_running_loop(), []
+        reading, writing = socket.socketpair()
+        with reading, writing:
+            loop.add_reader(reading, lambda: received.append(reading.recv(5)))
+            writing.send(b"hello")
+            await asyncio.sleep(1)
+            loop.remove_reader(reading)
+        return received
+
+    assert run(main()) == [b"hello"]
+
+
+def test_closed_loop_accepts_no_callback():
+    loop = VirtualTimeLoop()
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_soon(print)
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_at(1.0, print)
+
+
+def test_run_restores_the_thresholds_of_garbage_collection():
+    async def main():
+        return gc.get_threshold()
+
+    before = gc.get_threshold()
+    assert run(main())[0] > before[0]
+    assert gc.get_threshold() == before

@@ -9,6 +9,7 @@ import pytest
 
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
+from kubeloop.scheduler.api.extension_points import FilterPlugin, ReservePlugin
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
@@ -17,6 +18,7 @@ from kubeloop.scheduler.framework.profile_plugins import (
     check_points,
     check_profiles,
     create_plugin,
+    extends,
     implements,
     plugins_at,
 )
@@ -220,3 +222,11 @@ def test_error_of_a_constructor_is_a_user_error(
     with pytest.raises(UserError) as error:
         create_plugin("Mine", {}, plugin_cluster(), {"Mine": Mine})
     assert (str(error.value), error.value.hint) == (message, hint)
+
+
+def test_plugin_extends_a_protocol_if_it_has_all_methods():
+    class Half:
+        def reserve(self) -> None: ...
+
+    assert [extends(Half, ReservePlugin), extends(Filters(), ReservePlugin)] == [False, False]
+    assert [extends(Filters, FilterPlugin), extends(Both(), FilterPlugin)] == [True, True]

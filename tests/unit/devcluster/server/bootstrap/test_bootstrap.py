@@ -14,7 +14,7 @@ import pytest
 from kubeloop.controllers.clusterroleaggregation.aggregated_rules import aggregated_rules
 from kubeloop.devcluster.api import served_resources
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
-from kubeloop.devcluster.server.bootstrap import Identity
+from kubeloop.devcluster.server.bootstrap import Identity, contents
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import FeatureGates
@@ -253,6 +253,19 @@ async def test_reconciliation_does_not_create_unread_objects(running_api: InProc
     before = running_api.server.store.revision
     await asyncio.sleep(100)
     assert running_api.server.store.revision == before
+
+
+@pytest.mark.virtual_time
+async def test_unchanged_objects_are_compared_once(running_api: InProcessApi, monkeypatch: pytest.MonkeyPatch):
+    compared = []
+    tracking = contents.token_tracking
+    monkeypatch.setattr(contents, "token_tracking", lambda date: compared.append(date) or tracking(date))
+    running_api("GET", "/api/v1/namespaces/kube-system/configmaps")
+    compared.clear()
+    for number in range(5):
+        await asyncio.sleep(11)
+        running_api("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": f"p{number}"}})
+    assert len(compared) == 1
 
 
 @pytest.mark.virtual_time
