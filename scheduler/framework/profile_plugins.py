@@ -57,8 +57,8 @@ _PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
     "placementGenerate": (PlacementGeneratePlugin,),
     "placementScore": (PlacementScorePlugin,),
 }
+"""The protocols of each extension point; a plugin needs all methods of one of these."""
 assert tuple(_PROTOCOLS) == EXTENSION_POINTS
-"""Of each extension point; a plugin implements one of these."""
 
 NO_OP_POINTS = "no_op_points"
 """The attribute of an in-tree plugin with the extension points that kube-scheduler's plugin implements in addition, and
