@@ -408,11 +408,11 @@ def decode(resource: Resource[Any], obj: JSON) -> tuple[JSON, list[str]]:
 def decode_patched(resource: Resource[Any], obj: JSON, live: JSON) -> tuple[JSON, list[str]]:
     """Decode a patched object as decode(). Values that are those of `live`, a decoded object, are only copied.
 
-    These are fields of the object and of its metadata, such as managedFields.
+    These are its spec and status, and fields of its metadata, such as managedFields.
     """
     if isinstance(resource, CustomResource):
         return decode(resource, obj)
-    unchanged = _shared_values(obj, live)
+    unchanged = _shared_values({name: obj[name] for name in ("spec", "status") if name in obj}, live)
     changed = {name: value for name, value in obj.items() if name not in unchanged}
     metadata: Any = changed.get("metadata")
     unchanged_metadata = _shared_values(metadata, live["metadata"]) if type(metadata) is dict else {}

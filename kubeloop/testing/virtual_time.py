@@ -30,8 +30,6 @@ Ts = TypeVarTuple("Ts")
 
 _MAX_TASKS_LISTED = 20
 _MAX_CANCELLED_TIMERS = 100  # with more of them, in most of the heap, all are removed
-
-
 _YOUNG_OBJECTS = 40_000  # new objects per garbage collection: a run creates many objects and little garbage
 
 

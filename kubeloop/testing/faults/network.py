@@ -167,11 +167,13 @@ class FaultyNetwork:
             self.on_request(request)
         response = await self._inner.send(request)
         if is_numbered(request):
+            header = header_of(response.body)
             if response.status == 201:
                 self.creates[resource_in(request.path)] += 1
-                self.created.add(json_of(response.body).get("metadata", {}).get("uid", ""))
+                self.created.add(header.metadata.uid)
+            outcome = header.message[:120] if response.status >= 400 else header.metadata.name
             path = f"{self.cluster.name}:{request.path}" if self.cluster.name else request.path
-            self.cluster.tell(f"  {request.method} {path} {response.status} {_outcome(response)}")
+            self.cluster.tell(f"  {request.method} {path} {response.status} {outcome}")
         return response
 
     def deliver_later(self, request: SentRequest, seconds: float) -> None:
@@ -437,11 +439,3 @@ class _Watch:
     async def wait_reset(self) -> None:
         while not self.was_reset:
             await self._lines.get()
-
-
-def _outcome(response: HttpResponse) -> str:
-    """Return the name of the written object, or the error."""
-    header = header_of(response.body)
-    if response.status >= 400:
-        return header.message[:120]
-    return "" if header.metadata is None else header.metadata.name

@@ -77,7 +77,7 @@ def verb_of(request: SentRequest) -> str:
 
 def title_of(request: SentRequest, kinds: Mapping[str, str]) -> str:
     """Return a write in words: "create of Secret a", "status write of Site blog". kinds: by plural name."""
-    target, metadata = RequestTarget.of(request.path), header_of(request.body).metadata or BodyMetadata()
+    target, metadata = RequestTarget.of(request.path), header_of(request.body).metadata
     name = target.name or metadata.name or metadata.generate_name
     return write_title(verb_of(request), target.subresource, kinds.get(target.resource, target.resource), name)
 
@@ -100,18 +100,19 @@ def json_of(body: bytes) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-class BodyMetadata(msgspec.Struct, rename="camel"):
-    """Name of the object in a body."""
+class BodyMetadata(msgspec.Struct, rename="camel", frozen=True):
+    """Name and UID of the object in a body."""
 
     name: str = ""
     generate_name: str = ""
+    uid: str = ""
 
 
-class BodyHeader(msgspec.Struct):
+class BodyHeader(msgspec.Struct, frozen=True):
     """What a story says of a body: the name of the object, or the message of a Status."""
 
     message: str = ""
-    metadata: BodyMetadata | None = None
+    metadata: BodyMetadata = BodyMetadata()
 
 
 def header_of(body: bytes) -> BodyHeader:

@@ -6,7 +6,15 @@ import pytest
 
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, RUNTIME_CLASSES
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named, decode_patched
-from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
+from kubeloop.kube.objects.resources import (
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    LEASES,
+    NODES,
+    PODS,
+    Resource,
+)
 from kubeloop.kube.values import times
 
 
@@ -201,3 +209,9 @@ def test_unknown_fields_of_a_patched_object_are_reported():
     live, _ = decode(PODS, pod(containers=[]))
     patched = {**live, "metadata": {**live["metadata"], "foo": 1}, "bar": {}}
     assert decode_patched(PODS, patched, live)[1] == ['unknown field "metadata.foo"', 'unknown field "bar"']
+
+
+def test_patched_object_has_the_same_raw_data():
+    live, _ = decode(CONTROLLER_REVISIONS, {"metadata": {"name": "r"}, "data": {"b": 1, "a": 2}, "revision": 1})
+    decoded, _ = decode_patched(CONTROLLER_REVISIONS, {**live, "revision": 2}, live)
+    assert decoded["data"] is live["data"]
