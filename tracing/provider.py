@@ -43,11 +43,7 @@ from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
-from kubeloop.tracing.spans.traceparent import (
-    TRACEPARENT_ANNOTATION,
-    parse_traceparent,
-    pod_trace_annotation,
-)
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, own_root_span, parse_traceparent
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +62,9 @@ class RecordingSettings(msgspec.Struct, frozen=True):
     scope: the pods that are recorded.
     tail_rules: traces to export although the sampler rejected them. until_ready: pod traces end when the pod is ready,
     not when it is bound. annotates: workloads get the context of the request or reconcile that writes them as an
-    annotation; pods always do. standby: what ends while another process is the leader is stored for STANDBY_SECONDS,
-    and exported if this one becomes the leader: with the same IDs, if they derive from the pod.
+    annotation, and pods, which always have their own, the link to their reconcile. standby: what ends while another
+    process is the leader is stored for STANDBY_SECONDS, and exported if this one becomes the leader: with the same IDs,
+    if they derive from the pod.
     """
 
     scope: PodScope = ALL_PODS
@@ -146,7 +143,13 @@ class Tracing:
             self.restored_pods = RestoredPodRecords(self.open_pods, recovered.open)
             self._owners = TopOwnerLookup(find_top_owner)
             self.pods = PodRecorder(
-                self.open_pods, self.restored_pods, self._owners, rng=rng, sampler=self.sampler, scope=settings.scope
+                self.open_pods,
+                self.restored_pods,
+                self._owners,
+                rng=rng,
+                sampler=self.sampler,
+                scope=settings.scope,
+                annotates=settings.annotates,
             )
             self.observed_pods = ObservedPodRecorder(self.open_pods, self.restored_pods, sampler=self.sampler)
             self.groups = PodGroupRecorder(
@@ -312,8 +315,8 @@ class Tracing:
         scheduled, creation = _scheduled_time(pod), pod.metadata.creation_timestamp
         if context is None or not context.sampled or scheduled is None or creation is None:
             return None
-        annotation = pod_trace_annotation(pod.metadata.annotations)
-        start_ns = annotation.start_ns if annotation is not None else epoch_ns(creation)
+        own_span = own_root_span(pod.metadata.annotations, context, epoch_ns(creation))
+        start_ns = own_span.start_ns if own_span is not None else epoch_ns(creation)
         record = PodRecord(context, start_ns)
         record.set_pod(pod)
         record.node = pod.spec.node_name

@@ -9,8 +9,8 @@ record is open from the create request, or from the first observation of a pod t
         |   that was killed                                                      |
         +--create_failed, and not observed for FAILED_CREATE_SECONDS-------------+
 
-If the pod has POD_TRACE_ANNOTATION, the span in its traceparent annotation is the root of its trace, and the process
-that ends the trace exports the root with that ID. Otherwise that span is of another service and the root's parent.
+If the span in the pod's traceparent annotation is its own (traceparent.own_root_span), it is the root of its trace, and
+the process that ends the trace exports the root with that ID. Otherwise it is of another service and the root's parent.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import msgspec
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.objects.api_types import OwnerReference, Pod
 from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.values.times import epoch_ns
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.restored_pod_records import RestoredPodRecords, second_end_ns, true_since_ns
 from kubeloop.tracing.recording.top_owner_lookup import TopOwnerLookup, controller_is_top_owner
@@ -42,8 +43,8 @@ from kubeloop.tracing.spans.traceparent import (
     PodTraceAnnotation,
     TraceContext,
     new_span_id,
+    own_root_span,
     parse_traceparent,
-    pod_trace_annotation,
 )
 
 __all__ = ["AttemptFacts", "PodCreateRequest", "PodRecorder", "PodScope"]
@@ -97,13 +98,16 @@ class PodRecorder:
         rng: random.Random,
         sampler: Sampler,
         scope: PodScope = ALL_PODS,
+        annotates: bool = False,
     ) -> None:
+        """annotates: pods get an annotation with the link to the reconcile, for other processes."""
         self._records = records
         self._restored = restored
         self._owners = owners
         self._rng = rng
         self._sampler = sampler
         self._scope = scope
+        self._annotates = annotates
         self._time_ns = records.now_ns
         self._until_ready = records.until_ready
         self._requested, self._followed = records.requested, records.followed
@@ -135,7 +139,7 @@ class PodRecorder:
             sampled = self._sampler.samples_child(parent.trace_id, parent.sampled)
             context = TraceContext(parent.trace_id, new_span_id(self._rng), sampled)
         elif self._starts_traces:
-            context = self._sampler.root_context(self._rng)
+            context = self._sampler.root_context(self._rng, start_ns)
         else:
             return _UNTRACED_REQUEST
         traceparent = context.traceparent
@@ -153,9 +157,10 @@ class PodRecorder:
         by_creator = not self._scope.schedules(scheduler_name)
         if by_creator:
             record.scheduler = scheduler_name
-        annotations[POD_TRACE_ANNOTATION] = str(
-            PodTraceAnnotation(start_ns, record.parent_span_id, record.link, by_creator)
-        )
+        if parent is not None or by_creator or self._annotates:
+            annotations[POD_TRACE_ANNOTATION] = str(
+                PodTraceAnnotation(start_ns, record.parent_span_id, record.link, by_creator)
+            )
         self._requested[traceparent] = record
         self._records.save(record)
         self._records.evict_surplus()
@@ -332,24 +337,26 @@ class PodRecorder:
     def _follow_unbound(self, pod: Pod, traceparent: str) -> PodRecord | None:
         """Follow an unbound pod created by another process, or by this one before a restart; None if out of scope."""
         context = parse_traceparent(traceparent) if traceparent else None
-        annotation = pod_trace_annotation(pod.metadata.annotations) if context is not None else None
+        creation = pod.metadata.creation_timestamp
+        creation_ns = epoch_ns(creation) if creation is not None else None
+        own_span = own_root_span(pod.metadata.annotations, context, creation_ns) if context is not None else None
         scheduled_here = self._scope.schedules(pod.spec.scheduler_name)
         owner = controller_of(pod.metadata)
         created_here = owner is not None and owner.kind in self._scope.creators
-        if not scheduled_here and not (annotation is not None and annotation.by_creator and created_here):
+        if not scheduled_here and not (own_span is not None and own_span.by_creator and created_here):
             return None
         if context is None and not self._starts_traces:
             return None
         now_ns = self._time_ns()
         # creationTimestamp has whole seconds: start at the end of that second, to show no wait that did not happen
-        start_ns = min(now_ns, second_end_ns(pod.metadata.creation_timestamp) or now_ns)
+        start_ns = min(now_ns, second_end_ns(creation) or now_ns)
         parent_span_id = link = ""
         continued = False
         if context is None:
             context = self._sampler.root_context(self._rng)
-        elif annotation is not None and (created_here or not annotation.by_creator):
-            continued, start_ns = True, min(now_ns, annotation.start_ns)
-            parent_span_id, link = annotation.parent_span_id, annotation.link
+        elif own_span is not None and (created_here or not own_span.by_creator):
+            continued, start_ns = True, min(now_ns, own_span.start_ns)
+            parent_span_id, link = own_span.parent_span_id, own_span.link
         else:  # a span of another service is the parent
             parent_span_id = context.span_id
             sampled = self._sampler.samples_child(context.trace_id, context.sampled)

@@ -66,13 +66,13 @@ class Sampler(msgspec.Struct, frozen=True):
             return True
         return int(trace_id[16:], 16) < round(self.ratio * (1 << 64))
 
-    def root_context(self, rng: random.Random) -> TraceContext:
-        """Return the context of a trace that starts here.
+    def root_context(self, rng: random.Random, start_ns: int | None = None) -> TraceContext:
+        """Return the context of a trace that starts here. start_ns: time that its ID begins with (see own_root_span).
 
         An ID of zeros is invalid; its probability of 2**-64 is accepted.
         """
         digits = rng.randbytes(24).hex()
-        trace_id = digits[:32]
+        trace_id = digits[:32] if start_ns is None else f"{start_ns:016x}{digits[:16]}"
         return TraceContext(trace_id, digits[32:], self.samples_root(trace_id))
 
     def samples_child(self, trace_id: str, sampled: bool) -> bool:

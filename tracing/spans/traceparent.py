@@ -13,12 +13,16 @@ import msgspec
 
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
 POD_TRACE_ANNOTATION = "kubeloop.dev/pod-trace"
-"""Marks the span in TRACEPARENT_ANNOTATION as the pod's own root span. Value: PodTraceAnnotation."""
+"""Marks the span in TRACEPARENT_ANNOTATION as the pod's own root span. Value: PodTraceAnnotation.
+
+A pod without it has its own root span there, too, if the trace ID begins with the time of the create request.
+"""
 FORMER_POD_TRACE_ANNOTATION = "kubeloop.io/pod-trace"
 """Name before 0.2: still read, on pods that an earlier version created."""
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _NO_TRACE = "0" * 32
+_MAX_CREATE_NS = 600 * 10**9  # from the create request to creationTimestamp: retries, webhooks, and two clocks
 NO_SPAN = "0" * 16
 
 
@@ -72,10 +76,21 @@ class PodTraceAnnotation(msgspec.Struct, frozen=True, gc=False):
         return f"{self.start_ns}{parent}{link}{';by=creator' if self.by_creator else ''}"
 
 
-def pod_trace_annotation(annotations: Mapping[str, str]) -> PodTraceAnnotation | None:
-    """Return the value of POD_TRACE_ANNOTATION, or of its former name; None without a valid one."""
-    text = annotations.get(POD_TRACE_ANNOTATION) or annotations.get(FORMER_POD_TRACE_ANNOTATION, "")
-    return parse_pod_trace_annotation(text)
+def own_root_span(
+    annotations: Mapping[str, str], context: TraceContext, creation_ns: int | None
+) -> PodTraceAnnotation | None:
+    """Return what is known of the span in TRACEPARENT_ANNOTATION, `context`, if it is the pod's own root span.
+
+    It is, if the pod has a valid POD_TRACE_ANNOTATION (or one of the former name), or if the first 64 bits of the trace
+    ID are a time close to creationTimestamp, in nanoseconds. Otherwise it is a span of another service: returns None.
+    """
+    text = annotations.get(POD_TRACE_ANNOTATION) or annotations.get(FORMER_POD_TRACE_ANNOTATION)
+    if text is not None and (annotation := parse_pod_trace_annotation(text)) is not None:
+        return annotation
+    start_ns = int(context.trace_id[:16], 16)
+    if creation_ns is None or abs(creation_ns - start_ns) > _MAX_CREATE_NS:
+        return None
+    return PodTraceAnnotation(start_ns)
 
 
 def parse_pod_trace_annotation(text: str) -> PodTraceAnnotation | None:

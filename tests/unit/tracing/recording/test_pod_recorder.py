@@ -70,7 +70,7 @@ async def test_trace_continues_with_same_ids_after_restart(make_tracing, pod, ma
     after.pods.observed(pod(traceparent=traceparent, node="n1"))
     trace = await finished(after, exporter)
     assert (trace.trace_id, trace.root.span_id) == (traceparent[3:35], traceparent[36:52])
-    assert trace.root.start_ns == manual_clock.ns - round(5008 * MS), "the start time is in the annotation"
+    assert trace.root.start_ns == manual_clock.ns - round(5008 * MS), "the start time is in the trace ID"
     before_us = next(span for span in trace.spans if span.name == "not followed")
     assert (before_us.end_ns - before_us.start_ns) / MS == pytest.approx(5003)
     assert trace.root.attributes["kubeloop.continued"] is True
@@ -179,6 +179,17 @@ async def test_restart_restores_parent_and_reconcile_link(make_tracing, pod, man
     trace = await finished(after, exporter)
     assert (trace.trace_id, trace.root.parent_span_id) == ("1" * 32, "2" * 16)
     assert trace.root.links == (Link(link, "reconcile"),)
+
+
+async def test_annotated_link_of_a_pod_is_restored(make_tracing, pod, manual_clock, exporter):
+    link = "00-33333333333333333333333333333333-4444444444444444-01"
+    how = {"namespace": "shop", "owner_kind": "ReplicaSet", "owner_name": "x", "link": link}
+    annotations = make_tracing(manual_clock, annotates=True).pods.create_requested(**how).annotations
+    assert set(make_tracing(manual_clock).pods.create_requested(**how).annotations) == {"tracing.k8s.io/traceparent"}
+    after = make_tracing(manual_clock, exporter, seed=2)
+    after.pods.observed(pod(annotations=annotations))
+    after.pods.observed(pod(annotations=annotations, node="n1"))
+    assert (await finished(after, exporter)).root.links == (Link(link, "reconcile"),)
 
 
 async def test_pods_outside_of_scope_are_ignored(make_tracing, manual_clock, pod):
