@@ -223,6 +223,7 @@ class FaultyConnection:
         self._crash = crash
         self._started_at = asyncio.get_running_loop().time()
         self._is_first = not network.connections
+        self._old_lists = network.plan.of_kind("old-lists")
         self._frozen: asyncio.Future[None] | None = None
         self.has_ended = False
         self.watches: set[_Watch] = set()
@@ -307,7 +308,7 @@ class FaultyConnection:
     def _age_of_lists(self, resource: str) -> float:
         """Return the age of the lists that this process gets: it is restarted, and its API server is behind."""
         now = asyncio.get_running_loop().time()
-        for fault in self._network.plan.of_kind("old-lists"):
+        for fault in self._old_lists:
             if fault.resource in ("", resource) and not self._is_first and now < self._started_at + 30.0:
                 self._network.reached.add(fault)
                 return fault.seconds + now - self._started_at
