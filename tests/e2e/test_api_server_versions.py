@@ -1,4 +1,4 @@
-"""`kubeloop run` and `kubeloop observe` beside kube-apiserver of earlier minor versions.
+"""`kubeloop run`, `observe` and `record` beside kube-apiserver of earlier minor versions.
 
 KUBELOOP_APISERVERS names their binaries, separated by colons; etcd is that of KUBEBUILDER_ASSETS.
 """
@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from kubeloop.recording.reader import RecordingFile
 from support.comparison.fake_kubelet import fake_kubelet, make_node
 from support.comparison.real_apiserver import needs_binaries, real_apiserver
 from support.comparison.scenario import deployment
@@ -21,12 +22,13 @@ SKIP = pytest.mark.skip(reason="KUBELOOP_APISERVERS names no kube-apiserver")
 
 
 @pytest.mark.parametrize("binary", BINARIES or [pytest.param("", marks=SKIP)])
-def test_pods_are_created_scheduled_and_traced(binary, tmp_path, monkeypatch):
+def test_pods_are_created_scheduled_traced_and_recorded(binary, tmp_path, monkeypatch):
     needs_binaries()
     monkeypatch.setenv("TEST_ASSET_KUBE_APISERVER", binary)
     version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
-    (tmp_path / "observe").mkdir()
-    (tmp_path / "run").mkdir()
+    for name in ("run", "observe", "record"):
+        (tmp_path / name).mkdir()
+    recording = tmp_path / "cluster.kubeloop"
     with (
         real_apiserver(tmp_path / "server") as server,
         fake_kubelet(server),
@@ -35,11 +37,13 @@ def test_pods_are_created_scheduled_and_traced(binary, tmp_path, monkeypatch):
         Kubeloop(tmp_path / "observe").running(
             "observe", f"--kubeconfig={server.kubeconfig}", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url
         ) as observing,
+        Kubeloop(tmp_path / "record").running("record", f"--kubeconfig={server.kubeconfig}", recording) as recorder,
     ):
         assert server.request("GET", "/version")["gitVersion"] == version
         make_node(server, "node-0")
         running.wait_for("endpoint")
         observing.wait_for("endpoint")
+        recorder.wait_for("Ctrl-C ends it")
         group = "/apis/apps/v1/namespaces/default"
         server.request("POST", f"{group}/deployments", deployment("web", 3))
         wait_until(
@@ -67,5 +71,11 @@ def test_pods_are_created_scheduled_and_traced(binary, tmp_path, monkeypatch):
         assert "Insufficient cpu" in explained.stdout, explained.stderr
         plan = user.run("plan", "--drain=node-0", f"--kubeconfig={server.kubeconfig}")
         assert "1 evicted" in plan.stdout, plan.stderr
-    problems = [line for line in [*running.lines, *observing.lines] if "error" in line.lower()]
+        assert recorder.stop() == 0
+        changes = [(it.type, it.resource, it.key) for it in RecordingFile(recording).changes()]
+        assert len({key for type, resource, key in changes if (type, resource) == ("ADDED", "pods")}) == 5
+        assert ("DELETED", "deployments.apps", "default/web") in changes
+        plan = user.run("plan", "--drain=node-0", f"--cluster={recording}")
+        assert "1 evicted" in plan.stdout, plan.stderr
+    problems = [line for line in [*running.lines, *observing.lines, *recorder.lines] if "error" in line.lower()]
     assert not problems, version
