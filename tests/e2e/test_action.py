@@ -39,7 +39,7 @@ class Runner:
         files = {name: str(self.folder / name) for name in ("GITHUB_PATH", "GITHUB_ENV", "GITHUB_OUTPUT")}
         path = ":".join([*self.exported("GITHUB_PATH"), str(Path(sys.executable).parent), os.environ["PATH"]])
         variables = dict(line.split("=", 1) for line in self.exported("GITHUB_ENV"))
-        own = {"PATH": path, "RUNNER_TEMP": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder)}
+        own = {"PATH": path} | dict.fromkeys(("HOME", "RUNNER_TEMP", "XDG_RUNTIME_DIR"), str(self.folder))
         inherited = {name: value for name, value in os.environ.items() if name not in ("KUBECONFIG", "PATH")}
         return subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
@@ -76,7 +76,7 @@ def runner(folder):
     for name in ("GITHUB_PATH", "GITHUB_ENV", "GITHUB_OUTPUT"):
         (folder / name).unlink(missing_ok=True)
     defaults = {name: str(entry["default"]) for name, entry in ACTION["inputs"].items()}
-    return Runner(folder, defaults | {"python": sys.executable})
+    return Runner(folder, defaults)
 
 
 def require(result: subprocess.CompletedProcess[str]) -> None:
