@@ -281,6 +281,26 @@ class UpdateAny(Operation, tag="updateAny", frozen=True):
             raise _Problem("updatePerSecond is negative")
 
 
+class CreateResourceDriver(Operation, tag="createResourceDriver", frozen=True):
+    """Publish a ResourceSlice with `max_claims_per_node` devices for each node that matches the pattern `nodes`."""
+
+    driver_name: str
+    nodes: str
+    max_claims_per_node: int = 0
+    max_claims_per_node_param: str = ""
+
+    def with_values(self, params: _Params) -> Operation:
+        if not self.max_claims_per_node_param:
+            return self
+        return msgspec.structs.replace(self, max_claims_per_node=params.number(self.max_claims_per_node_param))
+
+
+class AllocResourceClaims(Operation, tag="allocResourceClaims", frozen=True):
+    """Allocate a random free device to each ResourceClaim of the namespace, without a pod."""
+
+    namespace: str = ""
+
+
 class StartCollectingMetrics(Operation, tag="startCollectingMetrics", frozen=True):
     """Start the measurement of pods in these namespaces with these labels, until stopCollectingMetrics."""
 
@@ -310,6 +330,8 @@ OPERATIONS: dict[str, type[Operation]] = {
         Sleep,
         CreateAny,
         UpdateAny,
+        CreateResourceDriver,
+        AllocResourceClaims,
         StartCollectingMetrics,
         StopCollectingMetrics,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fnmatch
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from kubeloop.kube.objects.resources import (
     PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     SERVICE_ACCOUNTS,
     Resource,
 )
@@ -193,6 +196,10 @@ class Executor:
                 await self._create_any(operation)
             case config.UpdateAny():
                 await self._update_any(operation)
+            case config.CreateResourceDriver():
+                await self._create_resource_driver(operation)
+            case config.AllocResourceClaims():
+                await self._alloc_resource_claims(operation)
             case config.StartCollectingMetrics():
                 await self._start(operation.name, operation.namespaces, operation.label_selector, background)
             case config.StopCollectingMetrics():
@@ -525,6 +532,43 @@ class Executor:
         allocated = {key: spec[key] for key in ("podCIDR", "podCIDRs", "providerID") if key in spec}
         node["spec"] = {**allocated, **node.get("spec", {})}
 
+    # --- devices -----------------------------------------------------------------------------------------------------
+
+    async def _create_resource_driver(self, operation: config.CreateResourceDriver) -> None:
+        names = [node.metadata.name for node in (await self.client.list_all(NODES)).items]
+        drivers = [name for name in names if fnmatch.fnmatchcase(name, operation.nodes)]
+
+        async def create(number: int) -> None:
+            body = _resource_slice(operation.driver_name, drivers[number], operation.max_claims_per_node)
+            await self.client.create(RESOURCE_SLICES, body)
+            self.created.add(RESOURCE_SLICES, drivers[number])
+
+        await _for_each(range(len(drivers)), create, workers=_NODE_WORKERS)
+
+    async def _alloc_resource_claims(self, operation: config.AllocResourceClaims) -> None:
+        claims = (await self.client.list_all(RESOURCE_CLAIMS, operation.namespace)).items
+        slices = (await self.client.list_all(RESOURCE_SLICES)).items
+        devices = [(slice_.spec, device.name) for slice_ in slices for device in slice_.spec.devices]
+        self.rng.shuffle(devices)
+        if len(devices) < len(claims):
+            raise WorkloadFailed(f"{len(claims)} claims for {len(devices)} devices")
+
+        async def allocate(number: int) -> None:
+            metadata, (spec, device) = claims[number].metadata, devices[number]
+            body = await self.client.get_raw(RESOURCE_CLAIMS, metadata.name, metadata.namespace)
+            request = body["spec"]["devices"]["requests"][0]["name"]
+            result = {"request": request, "driver": spec.driver, "pool": spec.pool.name, "device": device}
+            on_node = {"key": "metadata.name", "operator": "In", "values": [spec.node_name]}
+            body["status"] = {
+                "allocation": {
+                    "devices": {"results": [result]},
+                    "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [on_node]}]},
+                }
+            }
+            await self.client.update_raw(RESOURCE_CLAIMS, metadata.name, body, metadata.namespace, subresource="status")
+
+        await _for_each(range(len(claims)), allocate, workers=_NODE_WORKERS)
+
     # --- measuring ---------------------------------------------------------------------------------------------------
 
     async def _start(
@@ -612,6 +656,33 @@ def _base_pod() -> JSON:
         "kind": "Pod",
         "metadata": {"generateName": "pod-"},
         "spec": {"containers": [container]},
+    }
+
+
+def _resource_slice(driver: str, node: str, devices: int) -> JSON:
+    """Source: resourceSlice in scheduler_perf/dra.go."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": node},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 0, "resourceSliceCount": 1},
+            "devices": [
+                {
+                    "name": f"instance-{number}",
+                    "attributes": {
+                        "model": {"string": "A100"},
+                        "family": {"string": "GPU"},
+                        "driverVersion": {"version": "1.2.3"},
+                        "dra.example.com/numa": {"int": number},
+                    },
+                    "capacity": {"memory": {"value": "1Gi"}},
+                }
+                for number in range(devices)
+            ],
+        },
     }
 
 
