@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.cache.arrays import Mask
+from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
@@ -49,5 +50,14 @@ class DryRuns(Protocol):
         """Return what the pod needs of each resource, and the nodes that only a lack of it or of slots rejects [N].
 
         None: other filters read pods, or cannot be evaluated for all nodes at once; then start a dry run on each.
+        """
+        ...
+
+    def filter_without(
+        self, snapshot: Snapshot, rows: Rows, pods: Scores, requests: Mapping[str, Scores]
+    ) -> RowStatuses:
+        """Return the statuses of `rows` without so many pods and requests, by resource [K].
+
+        The status of a row that the pod fits has no reasons. Only for rows that capacity_needed() returned.
         """
         ...

@@ -13,13 +13,16 @@ import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRunNode
+from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.cache.arrays import Mask
+from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import FEW_ROWS
 from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.plugin_calls import filter_node
+
+_MAX_REQUESTS = 1 << 62  # of nominated pods; more does not fit into the arrays, and no node has it
 
 
 class NodeDryRuns:
@@ -61,15 +64,8 @@ class NodeDryRuns:
         capacity = self.capacity_needed(snapshot) if len(rows) > FEW_ROWS else None
         if capacity is None:
             return [self(infos[row]).run_filters() if pods else None for row, pods in zip(rows, nominated, strict=True)]
-        needed, passing = capacity
-        requests = {
-            name: np.array([sum([pod.requests.get(name, 0) for pod in pods]) for pods in nominated], np.int64)
-            for name in needed
-        }
-        more_pods = np.array([len(pods) for pods in nominated], np.int64)
-        explained = self._sum_filters[0].explain_with(
-            self._state, self._pod, snapshot, np.array(rows, np.intp), more_pods, requests
-        )
+        _, passing = capacity
+        explained = self._filter_with(nominated, snapshot, np.array(rows, np.intp), 0, {})
         statuses: list[Status | None] = []
         for row, pods, code in zip(rows, nominated, explained.codes.tolist(), strict=True):
             status = explained.statuses[code]
@@ -77,6 +73,31 @@ class NodeDryRuns:
                 statuses.append(self(infos[row]).run_filters())
             else:
                 statuses.append(status if pods and status.reasons else None)
+        return statuses
+
+    def filter_without(
+        self, snapshot: Snapshot, rows: Rows, pods: Scores, requests: Mapping[str, Scores]
+    ) -> RowStatuses:
+        names = snapshot.names[rows].tolist()
+        nominated = [self._node_filters.nominated_pods(self._pod, name) for name in names]
+        return self._filter_with(nominated, snapshot, rows, pods, requests)
+
+    def _filter_with(
+        self,
+        more: Sequence[Sequence[PodInfo]],
+        snapshot: Snapshot,
+        rows: Rows,
+        fewer_pods: Scores | int,
+        fewer_requests: Mapping[str, Scores],
+    ) -> RowStatuses:
+        """Return the statuses of `rows` with further pods on each, and so many fewer pods and requests [K]."""
+        plugin, pod = self._sum_filters[0], self._pod
+        more_pods = np.array([len(pods) for pods in more], np.int64) - fewer_pods
+        more_requests = {}
+        for name in plugin.resources_needed(self._state, pod):
+            sums = [min(sum([other.requests.get(name, 0) for other in pods]), _MAX_REQUESTS) for pods in more]
+            more_requests[name] = np.array(sums, np.int64) - fewer_requests.get(name, 0)
+        statuses: RowStatuses = plugin.explain_with(self._state, pod, snapshot, rows, more_pods, more_requests)
         return statuses
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
+from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import explain_rows_as, failed, unresolvable
 from kubeloop.scheduler.api.status import Status
@@ -122,9 +123,7 @@ class VictimSelection:
         is_possible = self._table.lowest_priority[rows] < pod.priority
         without_victims, rows = np.sort(rows[~is_possible]), rows[is_possible]
         result.rejections.override_rows(without_victims, explain_rows_as(_NO_VICTIMS, without_victims))
-        result.victims = self._victims_of_rows(self._table, dry_runs, pod, snapshot, rows, budgets, min_candidates)
-        if result.has_candidates:
-            return
+        rows = self._select_victims_of_rows(self._table, dry_runs, pod, rows, budgets, min_candidates, result)
         for row in rows.tolist():
             info = snapshot.node_infos[row]
             outcome = self._select_victims_on_node(dry_runs, pod, info, budgets)
@@ -135,37 +134,44 @@ class VictimSelection:
             if len(result.listed) >= min_candidates and any(not other.pdb_violations for other in result.listed):
                 break
 
-    def _victims_of_rows(
+    def _select_victims_of_rows(
         self,
         table: VictimTable,
         dry_runs: DryRuns,
         pod: PodInfo,
-        snapshot: Snapshot,
         rows: Rows,
         budgets: Sequence[Budget],
         min_candidates: int,
-    ) -> VictimRows | None:
-        """Return the first candidates of `rows`, until there are enough; None: dry runs of each node are needed."""
+        result: DryRunResult,
+    ) -> Rows:
+        """Do the same for many rows at once. Returns the rows that still need a dry run of each."""
+        snapshot = table.snapshot
         capacity = dry_runs.capacity_needed(snapshot)
         if capacity is None or any(budget.disrupted_pods for budget in budgets):
-            return None
+            return rows
         needed, passing = capacity
-        rows = rows[passing[rows]]
+        others, rows = rows[~passing[rows]], rows[passing[rows]]
         now = self._handle.clock.now()
         size = min_candidates * 5 // 4 + 16  # with room for some that are no candidates
-        while len(rows):
+        if not len(rows):
+            return others
+        while True:
             try:
                 victims = table.victims(rows[:size], pod, needed, self._handle.nominator, budgets, now)
             except OverflowError:
-                return None
+                return np.concatenate((rows, others))
             is_enough = np.arange(1, len(victims) + 1) >= min_candidates
             is_enough &= np.cumsum(victims.ranks[0] == 0) > 0
-            if is_enough.any():
-                return victims.first(int(is_enough.argmax()) + 1)
+            if is_enough.any() or (size >= len(rows) and len(victims)):
+                result.victims = victims.first(int(is_enough.argmax()) + 1) if is_enough.any() else victims
+                return rows[:0]
             if size >= len(rows):
-                return victims if len(victims) else None
+                break
             size *= 2
-        return None
+        statuses = dry_runs.filter_without(snapshot, rows, *table.sums_below(rows, pod.priority, needed))
+        is_rejected = np.array([bool(status.reasons) for status in statuses.statuses], np.bool_)[statuses.codes]
+        result.rejections.override_rows(rows[is_rejected], RowStatuses(statuses.codes[is_rejected], statuses.statuses))
+        return np.concatenate((rows[~is_rejected], others))
 
     def _select_victims_on_node(
         self, dry_runs: DryRuns, pod: PodInfo, info: NodeInfo, budgets: Sequence[Budget]

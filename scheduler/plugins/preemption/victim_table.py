@@ -6,7 +6,7 @@ N nodes, K rows, P pods of a node, most important first, C classes of pods, R re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -153,14 +153,9 @@ class VictimTable:
         disrupted pods. Raises OverflowError for requests that are too large for arrays.
         """
         self._fill(rows, now)
-        codes = self._codes[rows]  # [K, P]
-        priorities = self._by_class("")[codes]
-        lower = (codes != _NO_POD) & (priorities < pod.priority)
+        codes, priorities, lower, requests = self._below(rows, pod.priority, needed)
         slots, free = self._free(rows, pod, needed, nominator)
         slots += lower.sum(axis=1)
-        requests = np.zeros((len(needed), *codes.shape), np.int64)  # [R, K, P]
-        for resource, name in enumerate(needed):
-            np.multiply(self._by_class(name)[codes], lower, out=requests[resource])
         free += requests.sum(axis=2)
         fits = (slots >= 0) & (free >= 0).all(axis=0)
         violating = self._violating(codes, lower, budgets)
@@ -187,6 +182,21 @@ class VictimTable:
         ]
         names: list[str] = self.snapshot.names[rows].tolist()
         return VictimRows(names, [self._pods[row] for row in rows.tolist()], victims, np.array(ranks, np.int64))
+
+    def sums_below(self, rows: Rows, priority: int, needed: Iterable[str]) -> tuple[Int64, dict[str, Int64]]:
+        """Return the number of pods with a lower priority on filled rows [K], and their requests by resource [K]."""
+        _, _, lower, requests = self._below(rows, priority, needed)
+        return lower.sum(axis=1), dict(zip(needed, requests.sum(axis=2), strict=True))
+
+    def _below(
+        self, rows: Rows, priority: int, needed: Iterable[str]
+    ) -> tuple[npt.NDArray[np.int32], Int64, Mask, Int64]:
+        """Return (codes, priorities, which pods have a lower priority [K, P], the requests of these [R, K, P])."""
+        codes = self._codes[rows]
+        priorities = self._by_class("")[codes]
+        lower = (codes != _NO_POD) & (priorities < priority)
+        requests = [self._by_class(name)[codes] * lower for name in needed]
+        return codes, priorities, lower, np.array(requests, np.int64).reshape(-1, *codes.shape)
 
     def _free(
         self, rows: Rows, pod: PodInfo, needed: Mapping[str, int], nominator: PodNominator
