@@ -11,10 +11,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Volume
 from kubeloop.kube.objects.in_tree_plugins import InTreePlugin
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, VolumeNodeAffinity
+from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.framework.versioned_cache import VersionedCache
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
@@ -38,6 +43,32 @@ def migrated_plugins(csi_node: CSINode) -> frozenset[str]:
 def is_migrated(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:
     """Return True if the node's annotations list the plugin as migrated."""
     return csi_node is not None and plugin.name in migrated_plugins(csi_node)
+
+
+class MigrationGroups:
+    """Groups of nodes that translate in-tree volumes alike: those whose kubelets have migrated the same plugins."""
+
+    def __init__(self, listers: Listers) -> None:
+        self._listers = listers
+        self._groups: VersionedCache[None, tuple[npt.NDArray[np.intp], list[CSINode | None]]] = VersionedCache(1)
+
+    def of(self, snapshot: Snapshot) -> tuple[npt.NDArray[np.intp], list[CSINode | None]]:
+        """Return (number of the group of each node [N], a CSINode of each group; None for nodes without one)."""
+        version = (snapshot.layout, self._listers.csi_nodes.version)
+        return self._groups.get(None, version, lambda: self._compute(snapshot))
+
+    def _compute(self, snapshot: Snapshot) -> tuple[npt.NDArray[np.intp], list[CSINode | None]]:
+        number_of: dict[str | None, int] = {}
+        csi_nodes: list[CSINode | None] = []
+        numbers = np.zeros(len(snapshot), np.intp)
+        for row, name in enumerate(snapshot.row_of):
+            csi_node = self._listers.csi_nodes.get(name)
+            key = None if csi_node is None else csi_node.metadata.annotations.get(_MIGRATED_PLUGINS, "")
+            if key not in number_of:
+                number_of[key] = len(csi_nodes)
+                csi_nodes.append(csi_node)
+            numbers[row] = number_of[key]
+        return numbers, csi_nodes
 
 
 def volume_handle(plugin: InTreePlugin, source: dict[str, Any], zones: Sequence[str]) -> str:

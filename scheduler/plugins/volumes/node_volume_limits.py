@@ -35,7 +35,12 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.framework.versioned_cache import VersionedCache
-from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, inline_volume_handle, translate_volume
+from kubeloop.scheduler.plugins.volumes.csi_migration import (
+    MigrationGroups,
+    TranslationError,
+    inline_volume_handle,
+    translate_volume,
+)
 from kubeloop.scheduler.plugins.volumes.volume_claims import (
     ClaimError,
     ClaimNotFound,
@@ -57,6 +62,7 @@ class NodeVolumeLimits:
         handle.listers.volume_attachments.add_index("attached_to", _node_name_index)
         self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
         self._node_counts = NodeVolumeCounts(handle.listers)
+        self._groups = MigrationGroups(handle.listers)
         self._requires_drivers = handle.feature_gates.enabled("VolumeLimitScaling")
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> PreFilterReturn:
@@ -109,15 +115,23 @@ class NodeVolumeLimits:
         below their limits. Raises ClaimError.
         """
         passed = np.zeros(len(rows), np.bool_)
-        requested = self._volumes_on_any_node(pod.pod)
-        if requested is not None and not (
-            self._requires_drivers and any(map(self._prevents_scheduling_if_missing, requested.values()))
-        ):
-            volume_upper_bounds = select_rows(self._node_counts.volume_upper_bounds(snapshot), rows, snapshot)  # [K]
-            passed = volume_upper_bounds >= 0
-            for driver, count in Counter(requested.values()).items():
-                limits = select_rows(self._node_counts.limits(snapshot, driver), rows, snapshot)
-                passed &= (volume_upper_bounds + count <= limits) | (limits == NO_LIMIT)
+        if self._is_translated_by_group(pod.pod):
+            numbers, csi_nodes = self._groups.of(snapshot)
+            numbers = select_rows(numbers, rows, snapshot)  # [K]
+            bounds = select_rows(self._node_counts.volume_upper_bounds(snapshot), rows, snapshot)  # [K]
+            for number, csi_node in enumerate(csi_nodes):
+                within = numbers == number
+                if not within.any():
+                    continue
+                requested = self._csi_volumes(pod.pod, csi_node, incoming=True)
+                if self._requires_drivers and any(map(self._prevents_scheduling_if_missing, requested.values())):
+                    continue
+                if requested:
+                    within &= bounds >= 0
+                for driver, count in Counter(requested.values()).items():
+                    limits = select_rows(self._node_counts.limits(snapshot, driver), rows, snapshot)
+                    within &= (limits == NO_LIMIT) | (bounds + count <= limits)
+                passed |= within
         statuses: dict[int, Status] = {}
         infos = snapshot.node_infos
         for index in np.flatnonzero(~passed).tolist():
@@ -134,29 +148,13 @@ class NodeVolumeLimits:
         csi_driver = self._handle.listers.csi_drivers.get(driver)
         return csi_driver is not None and bool(csi_driver.spec.prevent_pod_scheduling_if_missing)
 
-    def _volumes_on_any_node(self, pod: Pod) -> dict[str, str] | None:
-        """Return the pod's CSI volumes if they are the same on all nodes.
-
-        None: it has in-tree volumes, whose translation depends on the node, or a claim is missing or ephemeral.
-        """
-        listers = self._handle.listers
-        for volume in pod.spec.volumes:
-            use = claim_use(pod, volume)
-            if use is None:
-                if in_tree_plugin(volume) is not None:
-                    return None
-                continue
-            claim = listers.persistent_volume_claims.get(f"{pod.metadata.namespace}/{use.claim_name}")
-            if claim is None or use.ephemeral:
-                return None
-            bound = listers.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
-            storage_class = listers.storage_classes.get(claim_class(claim))
-            if bound is not None:
-                if in_tree_plugin(bound.spec) is not None:
-                    return None
-            elif storage_class is not None and in_tree_plugin_by_name(storage_class.provisioner) is not None:
-                return None
-        return self._csi_volumes(pod, None, incoming=True)
+    def _is_translated_by_group(self, pod: Pod) -> bool:
+        """Return False if a claim is missing or ephemeral, whose errors filter() reports."""
+        claims = self._handle.listers.persistent_volume_claims
+        uses = [use for volume in pod.spec.volumes if (use := claim_use(pod, volume)) is not None]
+        return all(
+            not use.ephemeral and claims.get(f"{pod.metadata.namespace}/{use.claim_name}") is not None for use in uses
+        )
 
     def _csi_volumes(self, pod: Pod, csi_node: CSINode | None, *, incoming: bool) -> dict[str, str]:
         """Return the pod's CSI volumes, "driver/handle" -> driver.

@@ -46,7 +46,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import STORAGE_CAPACITY_SHAPE, VolumeBindingArgs
 from kubeloop.scheduler.metrics import VolumeStage
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
-from kubeloop.scheduler.plugins.volumes.csi_migration import TranslationError, migrated_plugins
+from kubeloop.scheduler.plugins.volumes.csi_migration import MigrationGroups, TranslationError, migrated_plugins
 from kubeloop.scheduler.plugins.volumes.storage_capacity_score import StorageCapacityScorer, class_amounts
 from kubeloop.scheduler.plugins.volumes.volume_binder import (
     ERR_REASON_NODE_CONFLICT,
@@ -80,6 +80,7 @@ class VolumeBinding:
         self._handle = handle
         self._timeout_seconds = float(args.bind_timeout_seconds)
         self._binder = VolumeBinder(handle.listers)
+        self._groups = MigrationGroups(handle.listers)
         self._scorer: StorageCapacityScorer | None = None
         if handle.feature_gates.enabled("StorageCapacityScoring"):
             self._scorer = StorageCapacityScorer(args.shape or STORAGE_CAPACITY_SHAPE)
@@ -131,19 +132,30 @@ class VolumeBinding:
         return row_filter_result(statuses)
 
     def _accessible_rows(self, claims: PodVolumeClaims, snapshot: Snapshot, rows: Rows) -> Mask | None:
-        """Return the rows with access to volumes for all claims: bool [K]; None if nodes must be checked one by one."""
+        """Return the rows with access to volumes for all claims: bool [K]; None if nodes must be checked one by one.
+
+        Raises ClaimError, TranslationError.
+        """
         accessible = np.ones(len(rows), np.bool_)
         for claim in claims.bound:
             volume = self._binder.volume(claim.spec.volume_name)
-            if volume is None or in_tree_plugin(volume.spec) is not None:
-                return None  # missing, or in-tree: migration is decided per node
-            affinity = volume.spec.node_affinity
-            if affinity is None or affinity.required is None:
-                continue
-            matcher = affinity_matcher(affinity)
-            if matcher.errors or any(term.fields is not None for term in matcher.terms):
+            if volume is None:
                 return None
-            accessible &= select_rows(node_selector_mask(snapshot, matcher), rows, snapshot)
+            if in_tree_plugin(volume.spec) is None:
+                by_group = [volume.spec.node_affinity]
+            else:
+                numbers, csi_nodes = self._groups.of(snapshot)
+                by_group = [node_affinity_for(volume, csi_node) for csi_node in csi_nodes]
+            for number, affinity in enumerate(by_group):
+                if affinity is None or affinity.required is None:
+                    continue
+                matcher = affinity_matcher(affinity)
+                if matcher.errors or any(term.fields is not None for term in matcher.terms):
+                    return None
+                matching = node_selector_mask(snapshot, matcher)
+                if len(by_group) > 1:
+                    matching = matching | (numbers != number)
+                accessible &= select_rows(matching, rows, snapshot)
         node = snapshot.node_infos[rows[0]].node if len(rows) else None
         if node is None or not claims.delayed:
             return accessible

@@ -33,15 +33,22 @@ def test_filter_rows_equals_filter(
     cluster = plugin_cluster([node(name, labels={ZONE: rng.choice("ab")}) for name in names])
     cluster.put("storage_classes", convert(StorageClass, {"metadata": {"name": "wait"}, "provisioner": "x"}))
     for name in names[:5]:
-        drivers = [{"name": driver, "nodeID": name, "allocatable": {"count": rng.randrange(1, 5)}} for driver in "xy"]
-        spec = {"drivers": drivers[: rng.randrange(3)]}
-        cluster.put("csi_nodes", convert(CSINode, {"metadata": {"name": name}, "spec": spec}))
+        drivers = [
+            {"name": driver, "nodeID": name, "allocatable": {"count": rng.randrange(1, 5)}}
+            for driver in ("x", "y", "ebs.csi.aws.com")
+        ]
+        spec = {"drivers": drivers[rng.randrange(3) :]}
+        migrated = {"storage.alpha.kubernetes.io/migrated-plugins": rng.choice(["", "kubernetes.io/aws-ebs"])}
+        cluster.put("csi_nodes", convert(CSINode, {"metadata": {"name": name, "annotations": migrated}, "spec": spec}))
     for number in range(12):
-        kind = {"awsElasticBlockStore": {"volumeID": "v"}} if rng.random() < 0.1 else {
+        kind = {"awsElasticBlockStore": {"volumeID": rng.choice(["v", "aws://z/none"])}} if rng.random() < 0.3 else {
             "csi": {"driver": rng.choice("xy"), "volumeHandle": f"h{rng.randrange(9)}"}
         }  # fmt: skip
         affinity = rng.choice([None, [(ZONE, "In", ["a"])], [(ZONE, "NotIn", ["a"])]])
-        cluster.put("persistent_volumes", make_volume(f"pv{number}", affinity=affinity, **kind))
+        volume = make_volume(f"pv{number}", affinity=affinity, **kind)
+        labels = rng.choice([{}, {ZONE: "a"}])  # of an in-tree volume: where it is
+        metadata = msgspec.structs.replace(volume.metadata, labels=labels)
+        cluster.put("persistent_volumes", msgspec.structs.replace(volume, metadata=metadata))
         cluster.put("persistent_volume_claims", make_claim(f"c{number}", f"pv{number}"))
 
     def some_pod(name: str, node_name: str = "") -> Any:
