@@ -162,8 +162,8 @@ def record(options: RecordOptions, file: Path) -> int:
 
 @commands.command(section=_RECORDINGS)
 @with_options(ReplayOptions, ChangeOptions)
-@click.argument("file", type=FILE)
-def replay(options: ReplayOptions, changes: ChangeOptions, file: Path) -> int:
+@click.argument("recording", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
+def replay(options: ReplayOptions, changes: ChangeOptions, recording: tuple[Path, ...]) -> int:
     """Run the recorded cluster of FILE again in virtual time, and report on its pods and nodes.
 
     Users and nodes act as in the recording (kubeloop record); controllers and scheduler do the rest. Pods start, run
@@ -173,7 +173,7 @@ def replay(options: ReplayOptions, changes: ChangeOptions, file: Path) -> int:
     with importing():
         from kubeloop.cli.replay.replay import replay as start
 
-    return start(file, options, changes)
+    return start(recording, options, changes)
 
 
 @commands.command(section=_RECORDINGS)

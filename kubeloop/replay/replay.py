@@ -360,9 +360,10 @@ def _initial_node(recorded: JSON) -> JSON:
     """Return a simulated node with the uid of the recorded one; conditions and taints stay if that is not ready."""
     node = as_node(recorded)
     node["metadata"]["uid"] = recorded["metadata"].get("uid", "")
-    if not is_true(recorded, "Ready"):
-        node["status"]["conditions"] = (recorded.get("status") or {}).get("conditions") or []
-        node["spec"]["taints"] = (recorded.get("spec") or {}).get("taints") or []
+    ready = condition_of(recorded, "Ready")
+    if ready is not None and ready.get("status") != "True":
+        node["status"]["conditions"] = recorded["status"]["conditions"]
+        node["spec"]["taints"] = recorded["spec"].get("taints") or []
     return node
 
 

@@ -39,6 +39,7 @@ from kubeloop.recording.changes import Finding, RecordedChange, Recording
 from kubeloop.recording.memory import MemoryLimit
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.resources import recorded_resource
+from kubeloop.recording.sources.collected import CollectedRecording
 from kubeloop.recording.validation import check_object
 from kubeloop.replay.pod_deletions import PodDeletions
 from kubeloop.replay.pod_times import WorkloadTimes
@@ -105,9 +106,14 @@ class RecordedDay(msgspec.Struct):
     findings: list[Finding]
 
 
-def read_file(recording: RecordingFile) -> RecordedDay:
+def read_file(recording: RecordingFile | CollectedRecording) -> RecordedDay:
     """Read a recorded day up to its end. Raises UserError for one that cannot be read."""
-    day = read_day(recording, recording.limit)
+    limit = None
+    if isinstance(recording, CollectedRecording):
+        recording.set_uids()
+    else:
+        limit = recording.limit
+    day = read_day(recording, limit)
     day.seconds = max(day.seconds, recording.seconds)
     return day
 

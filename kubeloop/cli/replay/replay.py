@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,8 +16,8 @@ from kubeloop.cli.recording.plan import requested_changes
 from kubeloop.cli.replay.trace_file import TraceFile
 from kubeloop.kube.allocator import map_large_blocks
 from kubeloop.kube.user_error import UserError
-from kubeloop.recording.memory import REPLAY_PER_BYTE, MemoryLimit
-from kubeloop.recording.reader import RecordingFile
+from kubeloop.recording.memory import REPLAY_PER_BYTE
+from kubeloop.recording.sources.open import open_recording
 from kubeloop.replay.replay import measure_recording, replay_options
 from kubeloop.replay.replay import replay as run_replay
 from kubeloop.replay.report import build_report
@@ -25,7 +25,7 @@ from kubeloop.replay.text import report_lines
 from kubeloop.replay.user_actions import read_file
 
 
-def replay(path: Path, options: ReplayOptions, change_options: ChangeOptions) -> int:
+def replay(paths: Sequence[Path], options: ReplayOptions, change_options: ChangeOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     changes = requested_changes(change_options)
     if changes.fit and options.traces is not None:
@@ -43,7 +43,7 @@ def replay(path: Path, options: ReplayOptions, change_options: ChangeOptions) ->
     for cluster in clusters.values():
         cluster.settings()
     map_large_blocks()
-    recording = RecordingFile(path, limit=MemoryLimit(str(path), per_byte=REPLAY_PER_BYTE))
+    recording = open_recording(paths, per_byte=REPLAY_PER_BYTE)
     day = read_file(recording)
     results = [measure_recording(recording, day)]
     with contextlib.ExitStack() as stack:

@@ -16,6 +16,7 @@ from kubeloop.recording.changes import Finding, RecordedChange, key_of
 from kubeloop.recording.resources import resource_of_kind
 from kubeloop.recording.validation import check_object
 
+_AFTER_LAST_CHANGE_SECONDS: Final = 60.0
 _DEFAULT_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _SERVER_FIELDS: Final = ("resourceVersion", "managedFields", "selfLink")
@@ -47,6 +48,22 @@ class CollectedRecording:
     def changes(self) -> Iterator[RecordedChange]:
         """Yield the changes in the order of time."""
         yield from sorted(self._changes, key=lambda change: change.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Return the length for a replay, in which the last change still has an effect."""
+        return max((change.seconds for change in self._changes), default=0.0) + _AFTER_LAST_CHANGE_SECONDS
+
+    def set_uids(self) -> None:
+        """Give objects without a UID one, as the API server would have."""
+        uids: dict[tuple[str, str], str] = {}
+        for number, change in enumerate(self.changes()):
+            place = change.resource, change.key
+            if change.object is not None:
+                given = change.object["metadata"].setdefault("uid", uids.get(place, f"{change.resource}/{number}"))
+                uids[place] = given
+            if change.type == "DELETED":
+                uids.pop(place, None)
 
     def put(self, obj: JSON, place: str, *, seconds: float = 0.0) -> None:
         """Add an object, or its next state; place: file and line. A kind that is not recorded becomes a finding."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kubeloop.kube.user_error import UserError
-from kubeloop.recording.memory import MemoryLimit
+from kubeloop.recording.memory import MEMORY_PER_BYTE, MemoryLimit
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.sources.collected import CollectedRecording
 from kubeloop.recording.sources.csv_tables import read_csv_table
@@ -19,13 +19,14 @@ _GZIP: Final = b"\x1f\x8b"
 _SIMKUBE: Final = ".sktrace"
 
 
-def open_recording(paths: Sequence[Path]) -> RecordingFile | CollectedRecording:
+def open_recording(paths: Sequence[Path], *, per_byte: int = MEMORY_PER_BYTE) -> RecordingFile | CollectedRecording:
     """Return the recording of a file, or of several that belong together: a trace and its nodes, tables, manifests.
 
-    The kind of a file is seen by its content; a trace of SimKube by its suffix. Raises UserError.
+    The kind of a file is seen by its content; a trace of SimKube by its suffix. per_byte: see MemoryLimit. Raises
+    UserError.
     """
     name = ", ".join(map(str, paths))
-    limit = MemoryLimit(name)
+    limit = MemoryLimit(name, per_byte=per_byte)
     recordings = [path for path in paths if _is_recording(path)]
     if recordings:
         if len(paths) > 1:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -57,7 +58,7 @@ def recording(tmp_path: Path) -> Path:
 
 def test_replay_writes_text_page_and_traces(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     page, traces = tmp_path / "page.html", tmp_path / "traces.json"
-    assert replay(recording, ReplayOptions(html=page, traces=traces), ChangeOptions()) == 0
+    assert replay([recording], ReplayOptions(html=page, traces=traces), ChangeOptions()) == 0
     assert "pods bound" in capsys.readouterr().out
     assert page.read_text().startswith("<!doctype html>")
     found = CliRunner().invoke(commands, ["trace", "--from", str(traces), "pod/web"])
@@ -66,7 +67,7 @@ def test_replay_writes_text_page_and_traces(recording: Path, tmp_path: Path, cap
 
 
 def test_json_report_has_recording_and_replay(recording: Path, capfdbinary: pytest.CaptureFixture[bytes]):
-    assert replay(recording, ReplayOptions(as_json=True), ChangeOptions()) == 0
+    assert replay([recording], ReplayOptions(as_json=True), ChangeOptions()) == 0
     report = json.loads(capfdbinary.readouterr().out)
     assert [(run["name"], run["created"], run["bound"]) for run in report["runs"]] == [
         ("recorded", 1, 0),
@@ -78,19 +79,19 @@ def test_configurations_of_one_name_are_refused(recording: Path, tmp_path: Path)
     configuration = tmp_path / "a.yaml"
     configuration.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
     with pytest.raises(UserError, match="name of another configuration"):
-        replay(recording, ReplayOptions(config=configuration, compare=(configuration,)), ChangeOptions())
+        replay([recording], ReplayOptions(config=configuration, compare=(configuration,)), ChangeOptions())
 
 
 def test_invalid_configuration_is_refused_before_the_recording_is_read(tmp_path: Path):
     configuration = tmp_path / "a.yaml"
     configuration.write_text("kind: Other\n")
     with pytest.raises(UserError, match="Other"):
-        replay(tmp_path / "missing", ReplayOptions(config=configuration), ChangeOptions())
+        replay([tmp_path / "missing"], ReplayOptions(config=configuration), ChangeOptions())
 
 
 def test_file_that_cannot_be_written_is_named(recording: Path, tmp_path: Path):
     with pytest.raises(UserError, match="cannot write"):
-        replay(recording, ReplayOptions(traces=tmp_path / "missing" / "traces.json"), ChangeOptions())
+        replay([recording], ReplayOptions(traces=tmp_path / "missing" / "traces.json"), ChangeOptions())
 
 
 def test_trace_file_confirms_delivery(tmp_path: Path):
@@ -118,21 +119,51 @@ def test_exit_code_is_1_if_no_number_of_nodes_is_enough(
         "{apiVersion: v1, kind: Pod, metadata: {name: large}, "
         "spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 5}}}]}}"
     )
-    assert replay(recording, ReplayOptions(), ChangeOptions(files=(manifest,), fit="n")) == 1
+    assert replay([recording], ReplayOptions(), ChangeOptions(files=(manifest,), fit="n")) == 1
     assert b"default: no number of nodes like n is enough (1 pending with 0)" in capfdbinary.readouterr().out
-    assert replay(recording, ReplayOptions(as_json=True), ChangeOptions(fit="n")) == 0
+    assert replay([recording], ReplayOptions(as_json=True), ChangeOptions(fit="n")) == 0
     fit = json.loads(capfdbinary.readouterr().out)["runs"][1]["fit"]
     assert fit == {"like": "n", "nodes": 0, "runs": [{"nodes": 0, "pending": 0}]}
 
 
 def test_changes_are_checked_before_the_recording_is_read(tmp_path: Path):
     with pytest.raises(UserError, match="--add-nodes needs --like"):
-        replay(tmp_path / "missing", ReplayOptions(), ChangeOptions(add_nodes=1))
+        replay([tmp_path / "missing"], ReplayOptions(), ChangeOptions(add_nodes=1))
     with pytest.raises(UserError, match="--traces and --fit are mutually exclusive"):
-        replay(tmp_path / "missing", ReplayOptions(traces=tmp_path / "traces"), ChangeOptions(fit="n"))
+        replay([tmp_path / "missing"], ReplayOptions(traces=tmp_path / "traces"), ChangeOptions(fit="n"))
 
 
 def test_recording_larger_than_memory_is_refused(recording: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("kubeloop.recording.memory.available_memory", lambda: 2_000)
     with pytest.raises(UserError, match=r"day\.kubeloop: the cluster is larger than memory"):
-        replay(recording, ReplayOptions(), ChangeOptions())
+        replay([recording], ReplayOptions(), ChangeOptions())
+
+
+def test_trace_of_simkube_and_its_nodes_are_replayed(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]):
+    trace, nodes = tmp_path / "t.sktrace", tmp_path / "nodes.csv"
+    spec = {"containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "3"}}}]}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+
+    def web(replicas: int) -> dict[str, Any]:
+        metadata = {"name": "web", "namespace": "shop"}
+        labels = {"matchLabels": {"app": "web"}}
+        spec = {"replicas": replicas, "selector": labels, "template": template}
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "short", "namespace": "shop"}, "spec": spec}
+    events: list[dict[str, Any]] = [
+        {"ts": 100, "applied_objs": [web(1)], "deleted_objs": []},
+        {"ts": 160, "applied_objs": [pod], "deleted_objs": []},
+        {"ts": 220, "applied_objs": [web(2)], "deleted_objs": [pod]},
+        {"ts": 280, "applied_objs": [pod], "deleted_objs": []},
+    ]
+    trace.write_bytes(msgspec.msgpack.encode({"events": events, "version": 2, "pod_lifecycles": {}}))
+    nodes.write_text("name,cpu_milli,memory_mib,gpu,model\nn-1,4000,8000,0,\nn-2,4000,8000,0,\n")
+    assert replay([trace, nodes], ReplayOptions(as_json=True), ChangeOptions()) == 0
+    report = json.loads(capfdbinary.readouterr().out)
+    assert report["seconds"] == 240.0
+    (_, run) = report["runs"]
+    assert {it["name"]: (it["created"], it["bound"]) for it in run["workloads"]} == {
+        "deployment shop/web": (2, 2),
+        "pod shop/short": (2, 1),  # the second one has no room
+    }
