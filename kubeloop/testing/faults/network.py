@@ -226,7 +226,7 @@ class FaultyConnection:
         self._old_lists = network.plan.of_kind("old-lists")
         self._frozen: asyncio.Future[None] | None = None
         self.has_ended = False
-        self.watches: set[_Watch] = set()
+        self.watches: dict[_Watch, None] = {}  # in order: a set's order differs between processes
         network.connections.append(self)
 
     @property
@@ -374,12 +374,12 @@ class FaultyConnection:
                 yield response
                 return
             watch = _Watch(resource)
-            self.watches.add(watch)
+            self.watches[watch] = None
             reading = asyncio.create_task(watch.read(response.chunks))
             try:
                 yield StreamedResponse(200, response.headers, self._lines(watch))
             finally:
-                self.watches.discard(watch)
+                self.watches.pop(watch, None)
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
 
