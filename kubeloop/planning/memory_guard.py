@@ -25,6 +25,7 @@ class MemoryGuard:
         self._is_due = asyncio.Event()
 
     def pod_changed(self, change: Change) -> None:
+        """Receive a change of a pod from the store."""
         if change.type == "ADDED":
             self._created += 1
             if self._created % PODS_PER_CHECK == 0:
@@ -50,14 +51,14 @@ class MemoryGuard:
 
 
 @contextlib.asynccontextmanager
-async def memory_guard(store: ObjectStore, name: str) -> AsyncIterator[MemoryGuard]:
+async def memory_guard(store: ObjectStore, name: str) -> AsyncIterator[None]:
     """Watch the memory for the length of the context. Without memory, UserError is raised out of it, in a group."""
     guard = MemoryGuard(name)
     unsubscribe = store.subscribe(PODS, guard.pod_changed)
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(guard.run(), name="memory")
-            yield guard
+            yield
             task.cancel()
     finally:
         unsubscribe()
