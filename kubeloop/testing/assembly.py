@@ -99,7 +99,6 @@ async def run_control_plane(
     transport: to the API server, in place of a direct one. connect: connects to other clusters, in place of the
     kubeconfig's.
     """
-    from kubeloop.controllers.runtime.other_clusters import connect_by_context
     from kubeloop.kube.client.api_client import ApiClient
     from kubeloop.process.control_plane.control_plane import ControlPlane
 
@@ -122,7 +121,7 @@ async def run_control_plane(
         rng=rng,
         registry=registry,
         exporter=exporter,
-        connect=connect or connect_by_context,
+        connect=connect,
     )
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as group:

@@ -185,16 +185,17 @@ class ControlPlane:
         registry: Registerer,
         exporter: TraceExporter | None = None,
         open_journal: Callable[[], TraceJournal] | None = None,
-        connect: Connect = connect_by_context,
+        connect: Connect | None = None,
     ) -> None:
         """`exporter` replaces the one that the environment configures; `open_journal` opens the journal of traces, if
-        they are exported. `connect` connects to other clusters."""
+        they are exported. `connect` connects to other clusters, in place of the kubeconfig's
+        contexts."""
         self.client = client
         enabled = enabled_controllers(settings.controllers, settings.feature_gates) - settings.without_key
         self.settings = settings = msgspec.structs.replace(settings, controllers=enabled)
         self.custom = _by_name(settings.custom_controllers)
         self.informers = InformerFactory(client, clock=clock, rng=rng)
-        self._clusters = OtherClusters(clock, rng, connect)
+        self._clusters = OtherClusters(clock, rng, connect or connect_by_context)
         self.tracing = self._new_tracing(clock, rng, registry, exporter, open_journal)
         self.lag = LoopLag(registry)
         self.components_created = asyncio.Event()
