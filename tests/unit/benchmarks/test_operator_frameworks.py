@@ -52,8 +52,12 @@ async def test_lost_and_doubled_children_are_counted(benchmark_module, monkeypat
     watching = asyncio.ensure_future(load.watch())
     async with Manager([Sites], transport=transport, clock=clock, rng=random.Random(1)):
         for phase in (1, 2):
+            load.expect(phase)
+            reconciled = asyncio.ensure_future(load.wait_reconciled(3))
+            await asyncio.sleep(0)
+            assert not reconciled.done()
             await load.write(phase)
-            await asyncio.wait_for(load.wait_reconciled(3), 60)
+            await asyncio.wait_for(reconciled, 60)
             assert await load.errors(phase) == {"lost": 0, "doubled": 0}
             assert (await load.errors(phase + 1))["lost"] == 6
     watching.cancel()
