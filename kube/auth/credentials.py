@@ -243,7 +243,7 @@ def _library_transport(configuration: Any, impersonation: Headers) -> tuple[Any,
 
 def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
     try:
-        return client_context(ca_pem, verify=verify)
+        return client_context(ca_pem, verify=verify, openssl_first=True)
     except ssl.SSLError as error:
         raise UserError(f"{source}: bad certificate authority: {error}", hint="it must be PEM") from error
 

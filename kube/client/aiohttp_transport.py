@@ -1,7 +1,7 @@
 """Transport over aiohttp, for proxies, which `asyncio_transport` does not support.
 
 One session; keep-alive connections are reused. There are as many as concurrent requests, which the client's lanes
-limit. Imports aiohttp, yarl, `endpoint` and `transport`.
+limit. Imports aiohttp, yarl, `endpoint`, `tls_verification` and `transport`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from kubeloop.kube.client.endpoint import Endpoint
+from kubeloop.kube.client.tls_verification import apply_go_rules
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError, join_headers
 
 _OUR_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -36,6 +37,7 @@ class AiohttpTransport:
         self._tls_name = endpoint.tls_name or None
         self._stream_timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
         self._tls = endpoint.tls or True
+        apply_go_rules(endpoint.tls)  # aiohttp does not connect again when OpenSSL refuses a certificate
         self._own_headers = endpoint.headers
         self._session = self._new_session()
         self._retired: list[aiohttp.ClientSession] = []  # see close_idle_connections

@@ -6,7 +6,7 @@ proxies. docs/decisions.md has the reasons and figures.
 All requests share one HTTP/2 connection, and a further one if it has as many streams as the server allows. With
 HTTP/1.1, there are at most as many connections as concurrent requests, which the client's lanes limit. Few are opened
 at the same time, so that most requests of a burst find one that another request has released. Imports `endpoint`,
-`transport`, `exchange`, `shared_buffer`, `http1_connection` and `http2_connection`.
+`transport`, `exchange`, `shared_buffer`, `tls_verification`, `http1_connection` and `http2_connection`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncio
 import math
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,6 +24,7 @@ from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.exchange import BODILESS, Exchange
 from kubeloop.kube.client.http1_connection import Http1Connection
 from kubeloop.kube.client.http2_connection import Http2Connection
+from kubeloop.kube.client.tls_verification import apply_go_rules
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.kube.shared_buffer import new_buffer
 
@@ -194,15 +196,12 @@ class AsyncioTransport:
         return None
 
     async def _connect(self) -> AnyConnection:
-        endpoint, loop = self._endpoint, asyncio.get_running_loop()
-        host, port = endpoint.address or (endpoint.host, endpoint.port)
-        transport, negotiated = await loop.create_connection(
-            lambda: _Negotiation(partial(self._new_connection, loop)),
-            host,
-            port,
-            ssl=endpoint.tls,
-            server_hostname=(endpoint.tls_name or endpoint.host) if endpoint.tls else None,
-        )
+        try:
+            transport, negotiated = await self._open()
+        except ssl.SSLCertVerificationError as error:
+            if not apply_go_rules(self._endpoint.tls, error):
+                raise
+            transport, negotiated = await self._open()
         _detect_dead_peers(transport)
         connection = negotiated.connection
         if isinstance(connection, Http2Connection):
@@ -212,6 +211,17 @@ class AsyncioTransport:
             for _ in range(_CONCURRENT_CONNECTS - 1):
                 self._connects.release()
         return connection
+
+    async def _open(self) -> tuple[asyncio.Transport, _Negotiation]:
+        endpoint, loop = self._endpoint, asyncio.get_running_loop()
+        host, port = endpoint.address or (endpoint.host, endpoint.port)
+        return await loop.create_connection(
+            lambda: _Negotiation(partial(self._new_connection, loop)),
+            host,
+            port,
+            ssl=endpoint.tls,
+            server_hostname=(endpoint.tls_name or endpoint.host) if endpoint.tls else None,
+        )
 
     def _new_connection(self, loop: asyncio.AbstractEventLoop, protocol: str) -> AnyConnection:
         endpoint = self._endpoint

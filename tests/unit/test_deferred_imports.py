@@ -167,6 +167,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.tracing.recording.plugin_tracer": 8.6,
     },
     "tracing": {
+        "kubeloop.kube.yaml": 28.3,
         "kubeloop.tracing.export.otlp_exporter": 16.8,
         "kubeloop.tracing.export.sdk_exporter": 41.8,
         "kubeloop.tracing.spans.observed_phases": 2.4,

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kubeloop.kube import yaml
 from kubeloop.kube.user_error import UserError
 
 VARIABLE = "OTEL_CONFIG_FILE"
@@ -47,6 +46,8 @@ def declared_variables(environ: Mapping[str, str]) -> dict[str, str] | None:
     path = environ.get(VARIABLE, "").strip()
     if not path:
         return None
+    from kubeloop.kube import yaml
+
     try:
         document, _ = yaml.read_first(Path(path).read_text())
     except (OSError, ValueError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import ssl
 from datetime import timedelta
 from ipaddress import ip_network
@@ -12,6 +14,9 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
+from kubeloop.kube.client import tls_verification
+from kubeloop.kube.client.asyncio_transport import AsyncioTransport
+from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.tls_verification import (
     CertificateError,
     client_context,
@@ -19,6 +24,7 @@ from kubeloop.kube.client.tls_verification import (
     verification_message,
     verify_certificate,
 )
+from kubeloop.kube.client.transport import HttpRequest, TransportError
 from support.apiserver.certificates import NOW, Issued, issue
 
 HOST = "web.default.svc"
@@ -35,6 +41,7 @@ SHORT_CA = issue("ca", authority=True, path_length=0)
 SHORT_INTERMEDIATE = issue("intermediate", SHORT_CA, authority=True)
 OLD_CA = issue("ca", authority=True, end=NOW - timedelta(minutes=1))
 OTHER_CA = issue("ca", authority=True)
+OTHER_NAME = issue("other", CA, hosts=("other",))
 CONSTRAINED_CA = issue(
     "ca",
     authority=True,
@@ -213,6 +220,36 @@ async def test_handshake_verifies_with_the_given_authorities():
     assert await _handshake(LEAF, INTERMEDIATE.pem) == UNKNOWN
     other = issue("leaf", CA, hosts=("other",))
     assert await _handshake(other, CA.pem) == f"x509: certificate is valid for other, not {HOST}"
+
+
+@pytest.mark.parametrize(
+    ("server", "roots", "parsed", "problem"),
+    [
+        pytest.param(LEAF, CA, False, "", id="accepted by OpenSSL"),
+        pytest.param(SAME_SUBJECT, SAME_SUBJECT_CA, True, "", id="accepted by Go alone"),
+        pytest.param(LEAF, INTERMEDIATE, True, UNKNOWN, id="refused by both"),
+        pytest.param(OTHER_NAME, CA, True, f"x509: certificate is valid for other, not {HOST}", id="other name"),
+    ],
+)
+async def test_transport_parses_certificates_only_if_openssl_refuses_them(server, roots, parsed, problem, monkeypatch):
+    calls: list[object] = []
+    parse = tls_verification.load_certificates
+    monkeypatch.setattr(tls_verification, "load_certificates", lambda pem: (calls.append(pem), parse(pem))[1])
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # the client has refused the certificate
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0, ssl=server.server_context()) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        context = client_context(roots.pem, openssl_first=True)
+        transport = AsyncioTransport(endpoint_from_url(f"https://127.0.0.1:{port}", context, tls_name=HOST))
+        refused = pytest.raises(TransportError, match=re.escape(problem)) if problem else contextlib.nullcontext()
+        with refused:
+            assert (await transport.send(HttpRequest("GET", "/", {}))).body == b"ok"
+        await transport.close()
+    assert bool(calls) is parsed
 
 
 async def test_handshake_without_authorities_uses_those_of_the_system():
