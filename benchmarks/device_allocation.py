@@ -106,7 +106,14 @@ async def wait_until_bound(client: ApiClient, count: int) -> None:
 
 @contextlib.contextmanager
 def kubeloop(server: RealApiServer, python: Path) -> Iterator[int]:
-    command = [python, "-m", "kubeloop", "run", f"--kubeconfig={server.kubeconfig}", "--controllers=scheduler"]
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "kubeloop",
+        "run",
+        f"--kubeconfig={server.kubeconfig}",
+        "--controllers=scheduler",
+    ]
     with (server.folder / "kubeloop.log").open("wb") as log:
         process = subprocess.Popen(
             command,

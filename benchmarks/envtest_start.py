@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         assets = {"kubeloop": create_assets(Path(cache)), "real": Path(os.environ["KUBEBUILDER_ASSETS"])}
         run(assets["kubeloop"])  # compiles bytecode
-        results = {name: [] for name in assets}
+        results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in assets}
         for _ in range(rounds):
             for name, folder in assets.items():
                 results[name].append(run(folder))

@@ -49,7 +49,7 @@ COMPACTION_SECONDS = 30.0  # memory: watches keep all changes of this time
 
 def managed_fields(manager: str, subresource: str = "") -> JSON:
     """Return an entry of the size that a pod has on a real API server."""
-    fields = {
+    fields: JSON = {
         "f:spec": {"f:containers": {f'k:{{"name":"c{number}"}}': {".": {}, "f:image": {}} for number in range(8)}}
     }
     entry = {"manager": manager, "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z"}
@@ -230,7 +230,7 @@ class Cluster:
         now = datetime.now(UTC)
         name = f"{metadata['name']}.{time.time_ns():x}{len(self.events) % 16:x}"
         from_scheduler = component == "default-scheduler"
-        times = {"firstTimestamp": None, "lastTimestamp": None, "eventTime": rfc3339_micro(now)}
+        times: JSON = {"firstTimestamp": None, "lastTimestamp": None, "eventTime": rfc3339_micro(now)}
         if not from_scheduler:
             times = {"firstTimestamp": rfc3339(now), "lastTimestamp": rfc3339(now), "eventTime": None, "count": 1}
         body = {

@@ -41,7 +41,7 @@ from scheduler_perf.figures import cpu_seconds, peak_memory_mib
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.kube.objects.resources import NODES, PODS, Resource
 from kubeloop.recording.sources.simkube import read_simkube_trace
 from kubeloop.recording.writer import Header, RecordingWriter
 
@@ -68,7 +68,8 @@ async def create_cluster(kubeconfig: str, nodes: int, pods: int) -> list[JSON]:
     client = ApiClient(await connect(kubeconfig, None), clock=SystemClock(), rng=random.Random(1))
     try:
         await create_nodes(client, nodes)
-        items: list[JSON] = (await client.list_all(dataclasses.replace(NODES, type=dict))).items
+        resource: Resource[Any] = NODES
+        items: list[JSON] = (await client.list_all(dataclasses.replace(resource, type=dict))).items
         numbers = iter(range(pods))
 
         async def worker() -> None:

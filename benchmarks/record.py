@@ -81,7 +81,7 @@ def last_change(path: Path) -> float:
     from kubeloop.kube.values.times import parse_time
 
     lines = [json.loads(line) for line in GzipLineReader(path)]
-    return parse_time(lines[0]["start"]).timestamp() + lines[-1]["t"]
+    return parse_time(lines[0]["start"]).timestamp() + float(lines[-1]["t"])
 
 
 def measure(options: argparse.Namespace, folder: Path, server: RealApiServer) -> None:

@@ -10,6 +10,7 @@ memory, pods.
 from __future__ import annotations
 
 import argparse
+import functools
 import heapq
 import json
 import random
@@ -154,7 +155,7 @@ def generate(path: Path, nodes: int, pods: int) -> None:
     for number in range(rollouts):
         day.at(day.rng.uniform(1.0, DAY_SECONDS), deployments[number % _DEPLOYMENTS].roll_out)
     for number in range(jobs):
-        day.at(day.rng.uniform(1.0, DAY_SECONDS), lambda number=number: _run_job(day, number))
+        day.at(day.rng.uniform(1.0, DAY_SECONDS), functools.partial(_run_job, day, number))
     day.run()
     writer.close()
 

@@ -99,9 +99,11 @@ async def measure(pods: int) -> tuple[float, float]:
     controller = ReplicaSetController(server.context)
     for name in ("new", "old"):
         rs = replica_set(name, pods)
-        server.informers.informer(REPLICA_SETS).apply("ADDED", convert(ReplicaSet, rs))
+        server.informers.informer(REPLICA_SETS).apply("ADDED", convert(ReplicaSet, rs), arrived_ns=0)
         for number in range(pods):
-            server.informers.informer(PODS).apply("ADDED", convert(Pod, pod(number, rs, max(1, pods // 10), rng)))
+            server.informers.informer(PODS).apply(
+                "ADDED", convert(Pod, pod(number, rs, max(1, pods // 10), rng)), arrived_ns=0
+            )
 
     def reconcile() -> None:
         coroutine = controller.reconcile("default/new")
