@@ -90,12 +90,17 @@ class EventBroadcaster:
         clock: Clock,
         rng: random.Random,
         server_is_busy: Callable[[], bool] = lambda: False,
+        reasons: frozenset[str] | None = None,
     ) -> None:
-        """server_is_busy: returns True while requests that are more important than events wait in the API server."""
+        """server_is_busy: returns True while requests that are more important than events wait in the API server.
+
+        reasons: those of the events that are recorded; None for all.
+        """
         self._client = client
         self._clock = clock
         self._rng = rng
         self._server_is_busy = server_is_busy
+        self._reasons = reasons
         self._correlator = EventCorrelator()
         self._queues: tuple[deque[PendingEvent], ...] = tuple(deque() for _ in range(_SENDERS))
         self._wake: tuple[asyncio.Event, ...] = tuple(asyncio.Event() for _ in range(_SENDERS))
@@ -122,6 +127,8 @@ class EventBroadcaster:
         related: Object | ObjectReference | None = None,
     ) -> None:
         """Record an event of a component."""
+        if self._reasons is not None and reason not in self._reasons:
+            return
         if self._waiting >= _QUEUE_LIMIT:
             self.dropped += 1
             if self.dropped % 1000 == 1:

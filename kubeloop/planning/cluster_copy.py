@@ -65,6 +65,7 @@ CONTROLLERS: Final = frozenset(
 """Controllers of a copy. Not those that act by the clock alone, such as cronjob, or not on pods."""
 
 _NOT_COPIED: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)  # nothing can be called
+_EVENT_REASONS: Final = frozenset({"FailedCreate", "Preempted"})  # that the result is read from
 _BACKGROUND: Final = frozenset({EVENTS.group_resource, LEASES.group_resource})
 _NEVER_SECONDS: Final = 1e9
 
@@ -176,6 +177,7 @@ async def running_copy(
             configuration or default_configuration(gates), pod_max_in_unschedulable_seconds=_NEVER_SECONDS
         ),
         feature_gates=gates,
+        event_reasons=_EVENT_REASONS,
     )
     async with running_cluster(api, nodes, [], token=None, clock=clock, rng=rng):
         if DEFAULT_CLASS not in state.of(STORAGE_CLASSES):

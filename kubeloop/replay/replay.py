@@ -170,7 +170,11 @@ class _Replay:
         day, clock = self._day, VirtualClock(start=self._day.start)
         # the recording may be of a kubeloop with the same seed, whose uids must not return
         rng = random.Random(f"replay/{self._options.seed}")
-        settings = msgspec.structs.replace(self._options.settings(), controller_options=_CONTROLLER_OPTIONS)
+        settings = msgspec.structs.replace(
+            self._options.settings(),
+            controller_options=_CONTROLLER_OPTIONS,
+            event_reasons=frozenset(),  # nothing reads them
+        )
         async with (
             run_api_server(self._options, clock=clock, rng=rng, pod_markers=self._markers_of) as api,
             memory_guard(api.store, day.name),

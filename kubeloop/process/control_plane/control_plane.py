@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True):
     resources. root_ca, sign_token, signing_authority: see ControllerContext; a controller without its key does not run.
     trace_tail_rules: rules for traces that are exported although the sampler rejected them. trace_until_ready: a trace
     ends when the pod is Ready, else when it is bound. trace_annotate: workloads are annotated with a trace context, as
-    pods always are.
+    pods always are. event_reasons: of the Events that are recorded; None for all.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
@@ -98,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True):
     trace_tail_rules: TailRules = NO_TAIL_RULES
     trace_until_ready: bool = False
     trace_annotate: bool = False
+    event_reasons: frozenset[str] | None = None
 
     @property
     def without_key(self) -> frozenset[str]:
@@ -205,7 +206,9 @@ class ControlPlane:
         self._clock = clock
         self._rng = rng
         self._registry = registry
-        self._recorder = EventBroadcaster(client, clock=clock, rng=rng, server_is_busy=self._server_is_busy)
+        self._recorder = EventBroadcaster(
+            client, clock=clock, rng=rng, server_is_busy=self._server_is_busy, reasons=settings.event_reasons
+        )
         self._pace = ReconcilePace(self._has_urgent_work, self._server_is_busy)
         self._metrics = PrometheusFamilies(registry)
         registry.register(FeatureGateCollector(settings.feature_gates))

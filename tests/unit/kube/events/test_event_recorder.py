@@ -212,6 +212,15 @@ async def test_full_queue_drops_and_counts_events(server, recording, caplog, mon
     assert "too many events" in caplog.text
 
 
+async def test_events_of_other_reasons_are_not_recorded(server, recording):
+    async with recording(reasons=frozenset({"Preempted"})) as recorder:
+        for reason in ("Scheduled", "Preempted"):
+            about = api_types.ObjectReference(kind="Pod", namespace="n", name="p", uid="1")
+            recorder.record("kubeloop", about, "Normal", reason, "m")
+        await asyncio.sleep(10)
+    assert [event["reason"] for event in server.events.values()] == ["Preempted"]
+
+
 async def test_unreachable_server_is_retried_in_order(server, recording):
     server.failures = [TransportError("down", request_sent=False)] * 15
     async with recording() as recorder:
