@@ -36,6 +36,8 @@ from kubeloop.scheduler.framework.fit_error import FitError
 
 _DRIVER = "csi.example.com"
 _ZONE = "topology.kubernetes.io/zone"
+_MIGRATED = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs"}
+_MIGRATED_DRIVER = "ebs.csi.aws.com"
 
 
 class Situation(Bench):
@@ -132,18 +134,23 @@ def _volume(name: str, claim: str = "", storage_class: str = "", at: tuple[str, 
     return {"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Available"}}
 
 
-def _bound_volumes(situation: Situation, zoned: bool) -> Pods:
-    """Every pod has a bound CSI volume; the limit per node is 39."""
+def _bound_volumes(situation: Situation, zoned: bool = False, migrated: bool = False) -> Pods:
+    """Every pod has a bound CSI volume, or an in-tree volume that is migrated to CSI; the limit per node is 39."""
     situation.add_nodes()
     for index in range(situation.nodes):
-        driver = {"name": _DRIVER, "nodeID": f"node-{index}", "allocatable": {"count": 39}}
-        situation.put("csi_nodes", CSINode, {"metadata": {"name": f"node-{index}"}, "spec": {"drivers": [driver]}})
+        driver = {"name": _MIGRATED_DRIVER if migrated else _DRIVER, "nodeID": "", "allocatable": {"count": 39}}
+        metadata = {"name": f"node-{index}", "annotations": _MIGRATED if migrated else {}}
+        situation.put("csi_nodes", CSINode, {"metadata": metadata, "spec": {"drivers": [driver]}})
     numbers = itertools.count()
 
     def own_volume(body: JSON) -> None:
         number = next(numbers)
         at = (_ZONE, f"zone-{number % 3}") if zoned else None
-        situation.put("persistent_volumes", PersistentVolume, _volume(f"pv-{number}", f"claim-{number}", at=at))
+        volume = _volume(f"pv-{number}", f"claim-{number}", at=at)
+        if migrated:
+            del volume["spec"]["csi"]
+            volume["spec"]["awsElasticBlockStore"] = {"volumeID": f"aws://zone-0/vol-{number}"}
+        situation.put("persistent_volumes", PersistentVolume, volume)
         situation.put("persistent_volume_claims", PersistentVolumeClaim, _claim(f"claim-{number}", f"pv-{number}"))
         _volumes(body, f"claim-{number}")
 
@@ -258,8 +265,9 @@ SITUATIONS: dict[str, tuple[int, Callable[[Situation], Pods]]] = {
     "daemon-set": (100, _daemon_set),
     "tainted": (100, _tainted),
     "600-deployments": (600, _deployments),
-    "csi-volumes": (100, lambda situation: _bound_volumes(situation, zoned=False)),
+    "csi-volumes": (100, _bound_volumes),
     "zonal-volumes": (100, lambda situation: _bound_volumes(situation, zoned=True)),
+    "migrated-volumes": (100, lambda situation: _bound_volumes(situation, migrated=True)),
     "local-volumes": (100, lambda situation: _unbound_claims(situation, "kubernetes.io/no-provisioner")),
     "provisioned-volumes": (100, lambda situation: _unbound_claims(situation, _DRIVER)),
     "preferred-affinity": (100, lambda situation: _affinity(situation, "podAffinity", _NEAR, 10)),

@@ -23,6 +23,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.framework.fit_error import NodeToStatus
 from kubeloop.scheduler.framework.versioned_cache import VersionedCache
+from kubeloop.scheduler.plugins.preemption import victim_table
 from kubeloop.scheduler.plugins.preemption.candidates import Candidate, best_candidate, importance_at
 from kubeloop.scheduler.plugins.preemption.disruption_budgets import Budget, split_by_violation
 from kubeloop.scheduler.plugins.preemption.victim_table import VictimRows, VictimTable
@@ -150,7 +151,8 @@ class VictimSelection:
         if capacity is None or any(budget.disrupted_pods for budget in budgets):
             return rows
         needed, passing = capacity
-        others, rows = rows[~passing[rows]], rows[passing[rows]]
+        is_tabulated = (passing & (snapshot.columns.pod_count <= victim_table.MAX_PODS))[rows]
+        others, rows = rows[~is_tabulated], rows[is_tabulated]
         now = self._handle.clock.now()
         size = min_candidates * 5 // 4 + 16  # with room for some that are no candidates
         if not len(rows):

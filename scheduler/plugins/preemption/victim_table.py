@@ -25,6 +25,9 @@ from kubeloop.scheduler.plugins.preemption.disruption_budgets import Budget
 
 Int64 = npt.NDArray[np.int64]
 
+MAX_PODS = 256
+"""Most pods of a node in the table, whose width is that of the node with the most."""
+
 _NO_POD = -1
 _NOT_STARTED = 1 << 62
 _NO_PODS = 1 << 62  # the lowest priority on a node without pods
@@ -118,7 +121,7 @@ class VictimTable:
                     self._classes.append(pod)
                 codes.append(code)
                 start = pod.pod.status.start_time
-                # In the future, whether it precedes pods that have not started depends on `now`.
+                # A start in the future comes before or after pods that have not started, depending on `now`.
                 is_final = is_final and (start is None or start <= now)
                 starts.append(_NOT_STARTED if start is None else _microseconds(start))
             self._codes[row, : len(pods)], self._codes[row, len(pods) :] = codes, _NO_POD
@@ -149,8 +152,8 @@ class VictimTable:
     ) -> VictimRows:
         """Return those of `rows` on which `pod` fits without pods of lower priority, in the same order.
 
-        rows: each with such pods. needed: amount of each resource. budgets: without
-        disrupted pods. Raises OverflowError for requests that are too large for arrays.
+        rows: each with such pods, at most MAX_PODS. needed: amount of each resource. budgets: without disrupted pods.
+        Raises OverflowError for requests that are too large for arrays.
         """
         self._fill(rows, now)
         codes, priorities, lower, requests = self._below(rows, pod.priority, needed)

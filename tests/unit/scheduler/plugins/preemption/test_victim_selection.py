@@ -11,6 +11,7 @@ import pytest
 from kubeloop.kube.objects.api_types import PodDisruptionBudget, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.plugins.preemption import victim_table
 from kubeloop.scheduler.plugins.preemption.victim_selection import DryRunResult
 from support.simulation.set_clock import SetClock
 
@@ -132,3 +133,15 @@ def test_result_without_candidates_is_shared_until_a_change(plugin_cluster: Any,
     cluster.cache.add_pod(pod("low", "b", cpu="4", priority=1))
     cluster.cache.update_snapshot(cluster.snapshot)
     assert victims_on(cluster, pod("t", cpu="4", priority=5)) == {"b": ["low"]}
+
+
+def test_nodes_with_many_pods_are_tried_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    monkeypatch.setattr(victim_table, "MAX_PODS", 1)
+    placed = [pod(f"on-{name}-{number}", name, cpu="2", priority=1) for name in "ab" for number in range(2)]
+    cluster = plugin_cluster([node("a"), node("b")], placed)
+    assert victims_on(cluster, pod("p", cpu="4", priority=10)) == {
+        name: [f"on-{name}-0", f"on-{name}-1"] for name in "ab"
+    }
+    assert cluster.framework.plugins["DefaultPreemption"].victim_selection._table._codes.shape == (2, 0)
