@@ -254,3 +254,13 @@ async def test_server_outside_and_ignored_sigterm_are_noted(settings: RunSetting
         "it ignores SIGTERM: it had to be killed after 0.3 s",
         f"it talks to {address}: no fault concerns what it does there, nor is it compared",
     ]
+
+
+async def test_slow_start_is_no_problem_while_the_operator_computes(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run, "_START_SECONDS", 1.5)
+    monkeypatch.setattr(run, "_BUSY_FACTOR", 100)  # for a busy machine
+    (tmp_path / "started").touch()
+    slow = of(settings, SLOW, str(tmp_path / "started"))
+    assert (await OperatorRun(dataclasses.replace(slow, timeout_seconds=60.0), "reference").run()).problems == []
