@@ -54,7 +54,7 @@ from kubeloop.testing.operator_faults.scenario import Scenario, ScenarioStep, ap
 
 _POLL_SECONDS = 0.05
 _RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 5.0
-_START_SECONDS = 60.0  # until the first request of a process
+_START_SECONDS = 60.0  # until the first request of a process; also for what exists before it starts
 _CRASH_LOOP = 5  # exits that no fault caused
 _READY_SECONDS = 15.0  # a process that has not opened all watches by then does not open them
 _POLLS_BETWEEN_LOOKS = 10
@@ -353,7 +353,7 @@ class OperatorRun:
             self.operator_api = OperatorApi(api, variations, self._fault, self._trigger)
             cluster = Operations(self._client, _no_page, "default")
             if settings.scenario.setup:
-                await apply_when_served(cluster, settings.scenario.setup, settings.timeout_seconds)
+                await apply_when_served(cluster, settings.scenario.setup, _START_SECONDS)
             async with asyncio.TaskGroup() as self._group:
                 operator = self.start_instance("operator")
                 await self._wait_for_start(operator)

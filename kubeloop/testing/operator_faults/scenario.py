@@ -136,6 +136,7 @@ def _apply(manifests: Sequence[Manifest]) -> ScenarioStep:
 
 async def apply_when_served(cluster: Operations, manifests: Sequence[Manifest], seconds: float) -> None:
     """Apply manifests; try again while a webhook, which the operator may serve, does not respond. Raises UserError."""
+    failure = UserError(f"not applied within {seconds:g} s", hint="choose a longer --timeout")
     try:
         async with asyncio.timeout(seconds):
             while True:

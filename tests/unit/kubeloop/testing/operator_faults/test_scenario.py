@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,15 @@ async def test_deletion_and_wait_take_the_timeout_of_the_run(tmp_path: Path, tim
             await wait.act(cluster, 0.01)
         with pytest.raises(WaitTimeout, match=r"not gone after 0.01 s"):
             await delete.act(cluster, 0.01)
+
+
+async def test_apply_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def apply_slowly(*arguments: object, **options: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("kubeloop.testing.operator_faults.scenario.apply", apply_slowly)
+    text = "- apply: {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"
+    (apply,) = read_steps(written(tmp_path, "steps.yaml", text))
+    async with memory_cluster(nodes=0) as cluster:
+        with pytest.raises(UserError, match=r"not applied within 0.01 s"):
+            await apply.act(cluster, 0.01)
