@@ -129,6 +129,20 @@ def job(name: str, completions: int) -> dict[str, Any]:
     }
 
 
+def cron_job(name: str, hour: int, minute: int) -> dict[str, Any]:
+    """Return a CronJob of one pod that is due once a day, at this time (UTC)."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name},
+        "spec": {
+            "schedule": f"{minute} {hour} * * *",
+            "timeZone": "Etc/UTC",
+            "jobTemplate": {"spec": {"template": job(name, 1)["spec"]["template"]}},
+        },
+    }
+
+
 def pod_status(phase: str, *, ready: bool) -> dict[str, Any]:
     """Return the patch of a kubelet that starts or ends a pod."""
     status = "True" if ready else "False"
