@@ -6,10 +6,11 @@ import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import ClientSession, TCPConnector, web
-from aiohttp.test_utils import TestServer, make_mocked_request
+from yarl import URL
 
 from support.comparison.real_apiserver import Authority
 
@@ -33,7 +34,8 @@ LOAD = "/api/v1/namespaces/load"
     ],
 )
 def test_kind_of_request(method, path, kind, namespace):
-    request = make_mocked_request(method, path, {"User-Agent": "kubeloop/0.2 (x)"})
+    url, headers = URL(path), {"User-Agent": "kubeloop/0.2 (x)"}
+    request = SimpleNamespace(method=method, path=url.path, query=url.query, headers=headers)
     assert kind_of(request) == (Kind("kubeloop", *kind.split()), namespace)
 
 
@@ -64,10 +66,11 @@ async def server(tmp_path):
     tls.load_cert_chain(*authority.sign("server", user="server", server=True))
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", respond)
-    running = TestServer(application, scheme="https")
-    await running.start_server(ssl=tls)
-    yield Server(str(running.make_url("")).rstrip("/"), authority, authority.certificate)
-    await running.close()
+    runner = web.AppRunner(application, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    yield Server(f"https://127.0.0.1:{runner.addresses[0][1]}", authority, authority.certificate)
+    await runner.cleanup()
 
 
 async def test_proxy_counts_requests_of_the_namespace_and_all_watches(server):
