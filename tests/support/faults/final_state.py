@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
+from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS, MAX_REPLICAS
 from kubeloop.controllers.devicetainteviction import device_taint_eviction_controller, rule_status
 from kubeloop.controllers.job import job_controller
 from kubeloop.kube.objects.api_types import Pod
@@ -43,6 +44,7 @@ COMPARED = (
     DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, CRON_JOBS, PODS, POD_GROUPS, POD_DISRUPTION_BUDGETS,
     RESOURCE_QUOTAS, DEVICE_TAINT_RULES,
 )  # fmt: skip
+_AT_LAST_SCALING = {DESIRED_REPLICAS, MAX_REPLICAS}  # annotations
 _NUMBER = re.compile(r"-\d+(?=-|$)")
 
 
@@ -74,7 +76,8 @@ def _comparable(resource: Resource[Any], obj: JSON) -> JSON:
     elif "observedGeneration" in status:
         status = {**status, "unobserved": metadata["generation"] - status["observedGeneration"]}
     labels = {name: label for name, label in metadata.get("labels", {}).items() if "topology" not in name}
-    fields = {"name": name, "labels": labels, "annotations": metadata.get("annotations", {})}
+    annotations = {name: text for name, text in metadata.get("annotations", {}).items() if name not in _AT_LAST_SCALING}
+    fields = {"name": name, "labels": labels, "annotations": annotations}
     result: JSON = stable({**fields, "spec": spec, "status": status})
     return result
 
