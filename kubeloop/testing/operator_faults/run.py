@@ -384,7 +384,7 @@ class OperatorRun:
             self.operator_api.writes,
             states,
             self.problems,
-            self.operator_api.fired_at,
+            self.operator_api.fired_at if self._has_begun else None,
             loop.time() - began,
             max(self.operator_api.longest_gap_seconds, self.operator_api.longest_poll_seconds),
             watched,

@@ -11,6 +11,7 @@ from typing import Any
 from kubeloop.devcluster.api.served_resources import BY_KIND
 from kubeloop.kube import yaml
 from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import ApiError
 from kubeloop.kube.user_error import UserError, read_text
 from kubeloop.process.manifests import Manifest, apply, objects_of, read_manifests
 from kubeloop.testing.operations import Operations
@@ -108,7 +109,7 @@ def _step(source: str, entry: Any, folder: Path) -> ScenarioStep:
             body = entry.get("merge")
             if not isinstance(body, dict):
                 raise UserError(f"{source}: patch needs merge, the patch itself", hint=_HINT)
-            return ScenarioStep("patch", f"patch {target}", lambda cluster, _: _patch(cluster, target, namespace, body))
+            return _patch(target, namespace, body)
     condition, timeout = str(entry.get("for", "Ready")), entry.get("timeout")
     parse_condition(condition)
     if not isinstance(timeout, int | float | None):
@@ -135,15 +136,20 @@ def _apply(manifests: Sequence[Manifest]) -> ScenarioStep:
 
 
 async def apply_when_served(cluster: Operations, manifests: Sequence[Manifest], seconds: float) -> None:
-    """Apply manifests; try again while a webhook, which the operator may serve, does not respond. Raises UserError."""
-    failure = UserError(f"not applied within {seconds:g} s", hint="choose a longer --timeout")
+    """Apply manifests; see when_served()."""
+    await when_served(lambda: apply(cluster.client, manifests, default_namespace=cluster.namespace), seconds)
+
+
+async def when_served(write: Callable[[], Awaitable[object]], seconds: float) -> None:
+    """Write; try again while a webhook, which the operator may serve, does not respond. Raises UserError, ApiError."""
+    failure: UserError | ApiError = UserError(f"not done within {seconds:g} s", hint="choose a longer --timeout")
     try:
         async with asyncio.timeout(seconds):
             while True:
                 try:
-                    await apply(cluster.client, manifests, default_namespace=cluster.namespace)
+                    await write()
                     return
-                except UserError as error:
+                except (UserError, ApiError) as error:
                     if "failed calling webhook" not in str(error):
                         raise
                     failure = error
@@ -161,15 +167,20 @@ def _delete_manifest(manifest: Manifest) -> ScenarioStep:
 
 def _delete(target: str, namespace: str | None, title: str = "") -> ScenarioStep:
     async def delete(cluster: Operations, seconds: float) -> None:
-        await cluster.delete(target, namespace=namespace)
+        await when_served(lambda: cluster.delete(target, namespace=namespace), seconds)
         await cluster.wait_for(target, "delete", seconds, namespace=namespace)
 
     return ScenarioStep("delete", title or f"delete {target}", delete)
 
 
-async def _patch(cluster: Operations, target: str, namespace: str | None, body: dict[str, Any]) -> None:
-    ref = await cluster.resolve(target, namespace)
-    await cluster.client.patch(ref.resource, ref.name, body, PatchType.MERGE, ref.namespace)
+def _patch(target: str, namespace: str | None, body: dict[str, Any]) -> ScenarioStep:
+    async def patch(cluster: Operations, seconds: float) -> None:
+        ref = await cluster.resolve(target, namespace)
+        await when_served(
+            lambda: cluster.client.patch(ref.resource, ref.name, body, PatchType.MERGE, ref.namespace), seconds
+        )
+
+    return ScenarioStep("patch", f"patch {target}", patch)
 
 
 def _group(manifest: Manifest) -> str:

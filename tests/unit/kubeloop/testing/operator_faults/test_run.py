@@ -264,3 +264,12 @@ async def test_slow_start_is_no_problem_while_the_operator_computes(
     (tmp_path / "started").touch()
     slow = of(settings, SLOW, str(tmp_path / "started"))
     assert (await OperatorRun(dataclasses.replace(slow, timeout_seconds=60.0), "reference").run()).problems == []
+
+
+async def test_fault_that_follows_the_last_step_is_not_the_cause_of_a_problem_before(settings: RunSettings):
+    reference = await OperatorRun(settings, "reference").run()
+    expected, writes = _learn([reference], 0.5)
+    expected = dataclasses.replace(expected, states=[*reversed(expected.states)])
+    hasty = dataclasses.replace(settings, timeout_seconds=1.0)
+    result = await OperatorRun(hasty, "old-lists", expected, fault="old-lists", trigger=writes[0].id).run()
+    assert (result.problems != [], result.fired) == (True, None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kubeloop.kube.errors import ApiError, ApiStatus
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.operations import WaitTimeout
@@ -122,5 +124,27 @@ async def test_apply_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: 
     text = "- apply: {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"
     (apply,) = read_steps(written(tmp_path, "steps.yaml", text))
     async with memory_cluster(nodes=0) as cluster:
-        with pytest.raises(UserError, match=r"not applied within 0.01 s"):
+        with pytest.raises(UserError, match=r"not done within 0.01 s"):
             await apply.act(cluster, 0.01)
+
+
+@pytest.mark.parametrize("step", ["patch: configmap/a\n  merge: {data: {x: '2'}}", "delete: configmap/a"])
+async def test_write_is_repeated_until_its_webhook_responds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str):
+    monkeypatch.setattr("kubeloop.testing.operator_faults.scenario._RETRY_SECONDS", 0.001)
+    (write,) = read_steps(written(tmp_path, "steps.yaml", f"- {step}\n"))
+    async with memory_cluster(nodes=0) as cluster:
+        await cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}})
+        requests = 0
+        verb = step.partition(":")[0]
+        written_by = getattr(cluster.client, verb)
+
+        async def write_once(*arguments: Any, **options: Any) -> Any:
+            nonlocal requests
+            requests += 1
+            if requests == 1:
+                raise ApiError(ApiStatus(message='failed calling webhook "a.example.com": EOF'))
+            return await written_by(*arguments, **options)
+
+        monkeypatch.setattr(cluster.client, verb, write_once)
+        await write.act(cluster, 10)
+    assert requests == 2
