@@ -496,7 +496,8 @@ class OperatorRun:
             before = self._changes, self.operator_api.refused_writes
             await asyncio.sleep(_POLL_SECONDS)
             self._subscribe()
-            quiet = max(self._quiet_seconds, _POLL_FACTOR * self.operator_api.longest_poll_seconds)
+            polled_seconds = _POLL_FACTOR * self.operator_api.longest_poll_seconds
+            quiet = max(self._quiet_seconds, min(polled_seconds, self.settings.quiet_seconds))
             if self._fault and not self._has_begun:  # all is as in the reference
                 quiet = min(quiet, _CALM_SECONDS)
             is_unchanged = before == (self._changes, self.operator_api.refused_writes)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from kubeloop.testing.faults.state import Variations
 from kubeloop.testing.operator_faults import run
 from kubeloop.testing.operator_faults.operator_api import OperatorWrite, WriteId
 from kubeloop.testing.operator_faults.process import Guard
-from kubeloop.testing.operator_faults.run import OperatorRun, RunResult, RunSettings
+from kubeloop.testing.operator_faults.run import OperatorInstance, OperatorRun, RunResult, RunSettings
 from kubeloop.testing.operator_faults.scenario import read_scenario
 from kubeloop.testing.operator_faults.suite import _learn
 
@@ -57,7 +59,7 @@ while True:
         client.request("POST", CONFIG_MAPS, {"metadata": {"name": name}})
     for name in records - sites:
         client.request("DELETE", f"{CONFIG_MAPS}/{name}")
-    time.sleep(0.6)
+    time.sleep(float(sys.argv[2]))
 """
 STUBBORN = """
 import signal, socket, sys, time
@@ -179,10 +181,28 @@ async def run_with(settings: RunSettings, fault: str, title: str) -> RunResult:
 
 
 async def test_operator_that_polls_acts_before_a_step_ends(settings: RunSettings):
-    result = await OperatorRun(of(settings, POLLING, quiet_seconds=1.5), "reference").run()
+    result = await OperatorRun(of(settings, POLLING, "0.6", quiet_seconds=1.5), "reference").run()
     assert [write.title for write in result.writes] == ["create of ConfigMap blog", "delete of ConfigMap blog"]
     assert result.watched == frozenset()
     assert result.longest_gap_seconds >= 0.6  # so that the next runs wait for the poll, too
+
+
+async def test_polls_at_longer_intervals_than_the_quiet_time_do_not_count(settings: RunSettings):
+    operator = OperatorRun(of(settings, POLLING, "0.2", quiet_seconds=0.4), "reference")
+    operator.start_instance = start_with_long_poll(operator)  # type: ignore[method-assign]
+    async with asyncio.timeout(30):
+        assert (await operator.run()).problems == []
+
+
+def start_with_long_poll(operator: OperatorRun) -> Callable[[str], OperatorInstance]:
+    """Return a start of an instance that has already polled at an interval of an hour."""
+    start = operator.start_instance
+
+    def start_instance(name: str) -> OperatorInstance:
+        operator.operator_api.longest_poll_seconds = 3600.0
+        return start(name)
+
+    return start_instance
 
 
 async def test_time_in_which_the_operator_computes_does_not_count(
