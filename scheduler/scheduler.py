@@ -350,6 +350,11 @@ class Scheduler:
             return True
         return self.is_running and self.queue.has_work and self._binding_cycle.free_slots > 0
 
+    @property
+    def waits_for_busy_server(self) -> bool:
+        """True while pods are bound whose bind requests wait for other requests in the API server."""
+        return self._binding_cycle.waits_for_busy_server
+
     def _binding_started(self) -> None:
         self._unstarted_bindings -= 1
 

@@ -26,7 +26,6 @@ from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wait_seconds
 from kubeloop.kube.client.server_warnings import parse_warnings
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport, TransportError
-from kubeloop.kube.client.write_gate import WriteGate, WriteLimit
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableResponse, from_response
 from kubeloop.kube.objects import api_types
@@ -125,8 +124,6 @@ class ApiClient:
     Names are escaped here; selectors are passed as strings. Raises ApiError for an error response, ServerUnreachable if
     no response came after the retries that the verb allows.
 
-    write_gate: where reconciles and events wait while bindings are slow.
-
     Cancellation: safe. A cancelled write may have reached the server.
     """
 
@@ -155,8 +152,6 @@ class ApiClient:
         self._rng = rng
         self._retries = retries or RetryPolicy()
         self._on_warning: Callable[[str], None] | None = None
-        self._write_limit = WriteLimit()
-        self.write_gate = WriteGate(self._write_limit)
         self._lanes = {name: _Lane(concurrency, qps, burst) for name, concurrency in LANES.items()}
         self._get_headers: dict[str, str] = {"accept": "application/json", "user-agent": user_agent}
         self._body_headers = {
@@ -408,7 +403,6 @@ class ApiClient:
             async with limits.slots:
                 if limits.bucket is not None:
                     await limits.bucket.take()
-                sent_ns = self.clock.time_ns()  # the loop's time may advance in whole milliseconds only
                 try:
                     response = await self.transport.send(
                         HttpRequest(
@@ -422,9 +416,6 @@ class ApiClient:
                 except TransportError as transport_error:
                     error = transport_error
                 else:
-                    if lane == "binding":
-                        seconds = (self.clock.time_ns() - sent_ns) / 1e9
-                        self._write_limit.bound(seconds, asyncio.get_running_loop().time())
                     if self._on_warning is not None:
                         for warning in parse_warnings(response.headers.get("warning", "")):
                             self._on_warning(warning)

@@ -1,8 +1,8 @@
 """Event recorder: Kubernetes Events about objects, written in the background without delaying the caller.
 
 `event()` only queues. A background task correlates each event as in client-go's tools/record (`event_aggregation`) and
-sends it in the lane "events". The queue is bounded: events that do not fit are dropped and counted. While bindings are
-slow, events are sent after other writes, because pods start later otherwise.
+sends it in the lane "events". The queue is bounded: events that do not fit are dropped and counted. While the server is
+busy, some events are sent later, because pods start later otherwise.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import logging
 import random
 import zlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from kubeloop.kube.client.api_client import ApiClient, PatchType
-from kubeloop.kube.client.write_gate import Rank
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.events.event_aggregation import EventCorrelator, PendingEvent, event_note
@@ -32,6 +32,8 @@ _MAX_NAME = 253
 _TRIES = 12
 _SLEEP_SECONDS = 10.0
 _SENDERS = 4
+_SENDERS_TO_BUSY_SERVER = 2  # without a pause
+_PAUSE_SECONDS = 0.1  # before each event of the other senders
 _QUEUE_LIMIT = 10_000  # waiting events
 _FLUSH_SECONDS = 3.0  # for sending after run() was cancelled
 
@@ -87,12 +89,17 @@ class EventBroadcaster:
         *,
         clock: Clock,
         rng: random.Random,
+        server_is_busy: Callable[[], bool] = lambda: False,
         reasons: frozenset[str] | None = None,
     ) -> None:
-        """reasons: those of the events that are recorded; None for all."""
+        """server_is_busy: returns True while requests that are more important than events wait in the API server.
+
+        reasons: those of the events that are recorded; None for all.
+        """
         self._client = client
         self._clock = clock
         self._rng = rng
+        self._server_is_busy = server_is_busy
         self._reasons = reasons
         self._correlator = EventCorrelator()
         self._queues: tuple[deque[PendingEvent], ...] = tuple(deque() for _ in range(_SENDERS))
@@ -182,6 +189,8 @@ class EventBroadcaster:
                 # Events with a related object are not combined, as by client-go's tools/events.
                 correlated = queue[0] if queue[0].related is not None else self._correlator.correlate(queue[0])
                 if correlated is not None:
+                    if index >= _SENDERS_TO_BUSY_SERVER and self._may_wait():
+                        await asyncio.sleep(_PAUSE_SECONDS)
                     await self._write(correlated)
                 queue.popleft()
                 self._waiting -= 1
@@ -189,6 +198,10 @@ class EventBroadcaster:
                 return
             wake.clear()
             await wake.wait()
+
+    def _may_wait(self) -> bool:
+        """Return True while other requests are more important, and there is room for more events."""
+        return self._waiting < _QUEUE_LIMIT / 2 and not self._stopping and self._server_is_busy()
 
     async def _write(self, event: PendingEvent) -> None:
         """Write one event; while the server cannot be reached, later events wait. Source: recordToSink."""
@@ -212,16 +225,6 @@ class EventBroadcaster:
             await asyncio.sleep(_SLEEP_SECONDS * (self._rng.random() if tries == 1 else 1.0))
 
     async def _write_once(self, event: PendingEvent) -> None:
-        if self._waiting >= _QUEUE_LIMIT / 2 or self._stopping:
-            await self._send(event)
-            return
-        await self._client.write_gate.begin(Rank.EVENT)
-        try:
-            await self._send(event)
-        finally:
-            self._client.write_gate.end()
-
-    async def _send(self, event: PendingEvent) -> None:
         if event.count > 1:
             try:
                 await self._client.patch(EVENTS, event.name, event.patch(), PatchType.STRATEGIC, event.namespace)

@@ -15,6 +15,7 @@ from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.api_calls.status_patches import StatusPatches
 from kubeloop.scheduler.attempts.attempt import Attempt
+from kubeloop.scheduler.attempts.bind_times import BindTimes
 from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
@@ -56,13 +57,20 @@ class BindingCycle:
         self._waiting_pods = waiting_pods
         self._extenders = extenders
         self._reports_expected_node = context.feature_gates.enabled("NominatedNodeNameForExpectation")
+        self._max_in_flight = max_in_flight
         self._slots = max_in_flight  # remaining bind requests that may be in flight
+        self._bind_times = BindTimes()
         self._slot_freed = asyncio.Event()
 
     @property
     def free_slots(self) -> int:
         """Return the number of bind requests that may be sent in addition to those in flight."""
         return self._slots
+
+    @property
+    def waits_for_busy_server(self) -> bool:
+        """True while pods are bound whose bind requests wait for other requests in the API server."""
+        return self._bind_times.server_is_busy(self._now_ns())
 
     async def wait_for_slot(self) -> None:
         """Wait until another bind request may be sent."""
@@ -178,7 +186,10 @@ class BindingCycle:
                     continue
                 return Status(Code.ERROR, (str(error),), "", error)
             return None
-        return await attempt.framework.binding.run_bind(attempt.state, attempt.pod_info, attempt.node)
+        started_ns, in_flight = self._now_ns(), self._max_in_flight - self._slots
+        status = await attempt.framework.binding.run_bind(attempt.state, attempt.pod_info, attempt.node)
+        self._bind_times.add(started_ns, self._now_ns(), in_flight)
+        return status
 
     async def _bound_node(self, pod: PodInfo) -> str | None:
         """Return the pod's node in the API server; _POD_DELETED if it was deleted; None if not bound or unknown."""

@@ -206,8 +206,10 @@ class ControlPlane:
         self._clock = clock
         self._rng = rng
         self._registry = registry
-        self._recorder = EventBroadcaster(client, clock=clock, rng=rng, reasons=settings.event_reasons)
-        self._pace = ReconcilePace(self._has_urgent_work, client.write_gate)
+        self._recorder = EventBroadcaster(
+            client, clock=clock, rng=rng, server_is_busy=self._server_is_busy, reasons=settings.event_reasons
+        )
+        self._pace = ReconcilePace(self._has_urgent_work, self._server_is_busy)
         self._metrics = PrometheusFamilies(registry)
         registry.register(FeatureGateCollector(settings.feature_gates))
         self._top_owners: TopOwners | None = None  # created when a pod needs it
@@ -416,6 +418,9 @@ class ControlPlane:
 
     def _has_urgent_work(self) -> bool:
         return self.scheduler is not None and self.scheduler.has_urgent_work
+
+    def _server_is_busy(self) -> bool:
+        return self.scheduler is not None and self.scheduler.waits_for_busy_server
 
     def _new_scheduler(self) -> Scheduler:
         from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS

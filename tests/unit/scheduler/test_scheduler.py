@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -81,6 +82,30 @@ async def test_urgent_work_is_pending_until_bind_requests_are_sent(cluster, sche
         assert len(cluster.bindings) == 3
         assert not scheduler.has_urgent_work
     assert not scheduler.has_urgent_work
+
+
+async def test_scheduler_waits_for_busy_server_while_bind_requests_are_slow(cluster, scheduling):
+    cluster.node("n")
+    states: list[bool] = []
+    numbers = itertools.count()
+    async with scheduling() as scheduler:
+
+        async def bind(seconds: float) -> bool:
+            async def slow_binding(key: str, node: str) -> None:
+                await asyncio.sleep(seconds)
+                states.append(scheduler.waits_for_busy_server)
+
+            cluster.before_bind = slow_binding
+            for _ in range(20):
+                cluster.pod(f"p-{next(numbers)}", cpu="10m")
+                await asyncio.sleep(0.05)
+            return states[-1]
+
+        assert not await bind(0.01)
+        assert await bind(0.1)
+        await asyncio.sleep(1)
+        assert not scheduler.waits_for_busy_server  # no pod was bound recently
+        assert not await bind(0.01)
 
 
 async def test_message_without_nodes(cluster, scheduling):

@@ -20,11 +20,9 @@ from kubeloop.kube.client.api_client import ApiClient, LineSplitter, PatchType, 
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
-from kubeloop.kube.client.write_gate import Rank
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, PODS
-from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.spans.traceparent import TraceContext
 
 pytestmark = pytest.mark.virtual_time
@@ -311,30 +309,6 @@ async def test_lanes_do_not_block_each_other():
         assert transport.sent[-1]["target"].endswith("/binding")
         await asyncio.sleep(10.5)
         assert binding.done()
-
-
-async def test_slow_bindings_limit_the_writes_that_begin():
-    transport = ScriptedTransport([ok(POD)])
-    client = ApiClient(transport, clock=VirtualClock(), rng=random.Random(1))
-    gate = client.write_gate
-
-    async def begun_at_once() -> int:
-        tasks = [asyncio.create_task(gate.begin(Rank.EVENT)) for _ in range(40)]
-        await asyncio.sleep(0.001)
-        begun = sum(task.done() for task in tasks)
-        for task in tasks:
-            task.cancel()
-        for _ in range(begun):
-            gate.end()
-        return begun
-
-    for seconds, expected in ((0.001, 32), (0.05, 2)):
-        transport.takes_seconds = seconds
-        for _ in range(50):
-            await client.create_raw(PODS, {}, "n", name="a", subresource="binding")
-        assert await begun_at_once() == expected
-    await asyncio.sleep(0.2)
-    assert await begun_at_once() == 40
 
 
 async def test_rate_limit_applies_per_lane():

@@ -12,14 +12,12 @@ import pytest
 
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpResponse, TransportError
-from kubeloop.kube.client.write_gate import Rank, WriteGate
 from kubeloop.kube.clock import rfc3339, rfc3339_micro
 from kubeloop.kube.events import event_recorder
 from kubeloop.kube.events.event_aggregation import event_note
 from kubeloop.kube.events.event_recorder import EventBroadcaster, reference_to
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import REPLICA_SETS
-from support.simulation.write_gates import FixedLimit
 
 pytestmark = pytest.mark.virtual_time
 
@@ -291,39 +289,35 @@ def record_for_objects(recorder, count):
         recorder.record("kubeloop", api_types.Pod(metadata=metadata), "Normal", "R", "m")
 
 
-async def test_events_wait_for_other_writes_while_bindings_are_slow(server, recording):
-    async with recording() as recorder:
-        gate = recorder._client.write_gate = WriteGate(FixedLimit())
-        for _ in range(FixedLimit.VALUE):
-            await gate.begin(Rank.RECONCILE)
+async def test_half_of_the_senders_pause_while_server_is_busy(server, recording):
+    busy = True
+    async with recording(server_is_busy=lambda: busy) as recorder:
         record_for_objects(recorder, 100)
-        await asyncio.sleep(10)
-        assert len(server.events) == 0
-        gate.end()
-        await asyncio.sleep(10)
+        await asyncio.sleep(0.09)
+        assert 30 < len(server.events) < 70
+        await asyncio.sleep(0.1)
+        paused = 100 - len(server.events)
+        assert 30 < paused < 70  # each of their senders has sent one event or two
+        busy = False
+        await asyncio.sleep(0.2)
         assert len(server.events) == 100
 
 
-async def test_events_do_not_wait_while_half_of_the_queue_is_full(server, recording, monkeypatch):
+async def test_senders_do_not_pause_while_half_of_the_queue_is_full(server, recording, monkeypatch):
     monkeypatch.setattr(event_recorder, "_QUEUE_LIMIT", 100)
-    async with recording() as recorder:
-        gate = recorder._client.write_gate = WriteGate(FixedLimit())
-        for _ in range(FixedLimit.VALUE):
-            await gate.begin(Rank.RECONCILE)
+    async with recording(server_is_busy=lambda: True) as recorder:
         record_for_objects(recorder, 100)
-        await asyncio.sleep(10)
-        assert len(server.events) >= 50
+        await asyncio.sleep(0.09)
+        assert len(server.events) > 70  # with a pause from the start, half of the senders would have sent nothing
 
 
-async def test_failing_events_do_not_delay_other_writes(server, recording):
-    async with recording() as recorder:
-        gate = recorder._client.write_gate = WriteGate(FixedLimit())
-        server.failures = [TransportError("down", request_sent=True)] * 4
+async def test_events_do_not_pause_when_the_process_ends(server, recording):
+    loop = asyncio.get_running_loop()
+    async with recording(server_is_busy=lambda: True) as recorder:
         record_for_objects(recorder, 100)
-        await asyncio.sleep(0.01)
-        assert not server.failures
-        async with asyncio.timeout(0.1):
-            await gate.begin(Rank.EVENT)
+        stopped_at = loop.time()
+    assert len(server.events) == 100
+    assert loop.time() - stopped_at < 0.5  # 2.5 s with a pause before each event
 
 
 async def test_event_name_for_long_object_name(server, clock, rng):
