@@ -59,8 +59,8 @@ class WriteObserver(Protocol):
         """Record an object as the API server returned it."""
         ...
 
-    def maybe_wrote(self, resource: Resource[Any]) -> None:
-        """Record that a write had no response."""
+    def maybe_wrote(self, resource: Resource[Any], request: Request) -> None:
+        """Record that a write had no response. request: without a name for a name that the server generates."""
         ...
 
     def cached(self, resource: Resource[Any], request: Request) -> ApiObject | None:
@@ -73,7 +73,7 @@ class NoWriteObserver:
 
     def wrote(self, resource: Resource[Any], obj: ApiObject) -> None: ...
 
-    def maybe_wrote(self, resource: Resource[Any]) -> None: ...
+    def maybe_wrote(self, resource: Resource[Any], request: Request) -> None: ...
 
     def cached(self, resource: Resource[Any], request: Request) -> ApiObject | None:
         return None
@@ -186,7 +186,7 @@ class Client:
                 kind=owner.kind,
                 metadata=ObjectMeta(namespace=metadata.namespace, name=owner.name),
             )
-            with self._uncertain(resource):
+            with self._uncertain(resource, obj):
                 created: T_obj = await self._pods.create_traced(resource, creator, body, reconcile, **query)
         else:
             if isinstance(reconcile, Reconcile):
@@ -389,11 +389,11 @@ class Client:
         """Record a write in the trace of the reconcile that sends it."""
         reconcile = current_span.get()
         if not isinstance(reconcile, Reconcile):
-            return self._uncertain(resource)
+            return self._uncertain(resource, obj)
         if verb != "delete" and resource.group_resource in _CONTROLLERS:
             reconcile.will_trigger(_CONTROLLERS[resource.group_resource], Request.of(obj).key)
         action = f"{verb} {resource.singular or resource.kind.lower()} {metadata_of(obj).name}".rstrip()
-        return self._uncertain(resource, reconcile.action_span(action))
+        return self._uncertain(resource, obj, reconcile.action_span(action))
 
     def _withdraw(self, resource: Resource[Any], key: str) -> None:
         """Record that a write changed nothing."""
@@ -402,14 +402,16 @@ class Client:
             reconcile.will_not_trigger(_CONTROLLERS[resource.group_resource], key)
 
     @contextmanager
-    def _uncertain(self, resource: Resource[Any], span: AbstractContextManager[None] = _NO_SPAN) -> Iterator[None]:
+    def _uncertain(
+        self, resource: Resource[Any], obj: ApiObject, span: AbstractContextManager[None] = _NO_SPAN
+    ) -> Iterator[None]:
         """Record a write without response."""
         try:
             with span:
                 yield
         except ServerUnreachable as error:
             if error.maybe_applied:
-                self._observer.maybe_wrote(resource)
+                self._observer.maybe_wrote(resource, Request.of(obj))
             raise
 
 

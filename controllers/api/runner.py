@@ -39,6 +39,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.current_span import current_span
+from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -293,7 +294,7 @@ class _OwnWrites:
         self._cache = cache
         self._client = client
         self._consistency = consistency
-        self._uncertain: dict[str, set[Resource[Any]]] = {}  # by key: resources of writes without response
+        self._uncertain: dict[str, set[tuple[Resource[Any], Request]]] = {}  # by key: writes without response
 
     def wrote(self, resource: Resource[Any], obj: ApiObject) -> None:
         """Postpone the next reconcile of the present key until the cache shows this object. See WriteObserver."""
@@ -301,10 +302,10 @@ class _OwnWrites:
         if informer is not None and isinstance(reconcile, Reconcile):
             self._consistency.wrote_at(reconcile.key, "", repr(id(informer)), metadata_of(obj).resource_version)
 
-    def maybe_wrote(self, resource: Resource[Any]) -> None:
+    def maybe_wrote(self, resource: Resource[Any], request: Request) -> None:
         reconcile = current_span.get()
         if isinstance(reconcile, Reconcile) and self._cache.has(resource):
-            self._uncertain.setdefault(reconcile.key, set()).add(resource)
+            self._uncertain.setdefault(reconcile.key, set()).add((resource, request))
 
     def cached(self, resource: Resource[Any], request: Request) -> ApiObject | None:
         obj: ApiObject | None = self._cache.find(resource, request)
@@ -315,18 +316,35 @@ class _OwnWrites:
         return key in self._uncertain
 
     async def await_uncertain(self, key: str) -> None:
-        """Postpone the reconcile of `key`, after a write without a response, until the caches show all that was
-        written up to now."""
-        resources = self._uncertain.pop(key, set())
-        while resources:
+        """Postpone the reconcile of `key`, after writes without a response, until the caches show their objects as they
+        are now; an object of which only the deletion is missing, or without a name, until they show all writes."""
+        writes = self._uncertain.pop(key, set())
+        while writes:
+            resource, request = next(iter(writes))
             try:
-                page = await self._client.list(resource := next(iter(resources)), limit=1)
+                is_shown = bool(request.name) and await self._await_object(key, resource, request)
+                version = "" if is_shown else (await self._client.list(resource, limit=1)).metadata.resource_version
             except BaseException:
-                self._uncertain.setdefault(key, set()).update(resources)
+                self._uncertain.setdefault(key, set()).update(writes)
                 raise
-            resources.discard(resource)
-            for informer in self._cache.informers_of(resource):
-                self._consistency.wrote_at(key, "", repr(id(informer)), page.metadata.resource_version)
+            writes.discard((resource, request))
+            if not is_shown:
+                for informer in self._cache.informers_of(resource):
+                    self._consistency.wrote_at(key, "", repr(id(informer)), version)
+
+    async def _await_object(self, key: str, resource: Resource[Any], request: Request) -> bool:
+        """Postpone the reconcile until the cache shows this object. Returns False if an event for that may not come."""
+        cached = self._cache.find(resource, request)
+        try:
+            obj = await self._client.get(resource, request.name, request.namespace)
+        except NotFound:
+            return cached is None
+        informer, version = self._cache.informer_of(resource, obj), metadata_of(obj).resource_version
+        if informer is None:  # the selector of the watch does not match it
+            return cached is None
+        if cached is None or metadata_of(cached).resource_version != version:
+            self._consistency.wrote_at(key, "", repr(id(informer)), version)
+        return True
 
 
 class _ClusterAccess(NamedTuple):

@@ -29,6 +29,7 @@ from kubeloop.controllers.api import (
     Watches,
     by_label,
     generation_changed,
+    merge_patch,
     set_controller_reference,
 )
 from kubeloop.controllers.api.runner import ControllerRunner, controller_class
@@ -258,6 +259,42 @@ async def test_create_without_response_is_awaited(fake_apiserver, start):
     await asyncio.sleep(60)
     assert len(controller.requests) >= 2
     assert len([name for name in fake_apiserver.names(CONFIG_MAPS) if name.startswith("c-")]) == 1
+
+
+@pytest.mark.parametrize("verb", ["POST", "PATCH", "DELETE"])
+async def test_write_without_response_waits_for_its_own_event_only(fake_apiserver, start, verb):
+    """Writes of other kinds have newer resourceVersions, which no event of ConfigMaps shows."""
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}}
+    if verb != "POST":
+        fake_apiserver.api.create(CONFIG_MAPS.path("ns"), manifest)
+    controller = await started(fake_apiserver, start)
+    results: list[str] = []
+
+    async def write_once(request: Request) -> Result:
+        if request != A:
+            return None
+        cached = controller.cache.get(CONFIG_MAPS, Request("ns", "c"))
+        results.append("" if cached is None else str(cached.get("data")))
+        if len(results) == 1:
+            if verb == "POST":
+                await controller.client.create(manifest)
+            elif verb == "PATCH":
+                await controller.client.patch(cached, merge_patch({"data": {"a": "b"}}))
+            else:
+                await controller.client.delete(cached)
+        return None
+
+    def lose(method: str, path: str) -> bool:
+        if method != verb or "configmaps" not in path:
+            return False
+        fake_apiserver.add(WIDGETS, "other")
+        return True
+
+    controller.act = write_once
+    fake_apiserver.transport.lose_response = lose
+    fake_apiserver.add(WIDGETS, "a")
+    await asyncio.sleep(5)
+    assert results[1:2] == [{"POST": "None", "PATCH": "{'a': 'b'}", "DELETE": ""}[verb]], results
 
 
 class Optional(Widgets):
