@@ -23,7 +23,7 @@ _ANY_SIZE = 1 << 30
 
 
 class Kind(NamedTuple):
-    """What a request is about. resource: with the subresource ("pods/binding"). client: the start of its user agent."""
+    """Kind of a request. resource: with the subresource ("pods/binding"). client: the start of its user agent."""
 
     client: str
     verb: str

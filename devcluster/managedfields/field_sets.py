@@ -489,7 +489,7 @@ def _changed_fields(value_type: ValueType, old: Any, new: Any) -> Fields | None:
     result: Fields = {}
     if isinstance(new, dict) and not value_type.is_atomic and (is_new or old is None or isinstance(old, dict)):
         before, declared, members = {} if is_new else old or {}, value_type.fields, value_type.members
-        for name, child in new.items():  # on the path of every write, hence neither member() nor is_equal()
+        for name, child in new.items():  # on the path of every write: member() and is_equal() are inlined
             old_child = before.get(name, _MISSING)
             if old_child == child and isinstance(old_child, bool) is isinstance(child, bool):
                 continue

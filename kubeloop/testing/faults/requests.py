@@ -109,7 +109,7 @@ class BodyMetadata(msgspec.Struct, rename="camel", frozen=True):
 
 
 class BodyHeader(msgspec.Struct, frozen=True):
-    """What a story says of a body: the name of the object, or the message of a Status."""
+    """Parts of a body that a story shows: the name of the object, or the message of a Status."""
 
     message: str = ""
     metadata: BodyMetadata = BodyMetadata()

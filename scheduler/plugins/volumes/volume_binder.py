@@ -212,7 +212,7 @@ class VolumeCandidates:
 
 
 class VolumeChoice(NamedTuple):
-    """What a claim could be bound to: the volume that is reserved for it, or the candidates."""
+    """Volumes to which a claim can be bound: the one that is reserved for it, or the candidates."""
 
     prebound: PersistentVolume | None
     candidates: VolumeCandidates | None
