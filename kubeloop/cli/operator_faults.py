@@ -26,9 +26,8 @@ def check_faults(options: OperatorFaultOptions) -> int:
         timeout=options.timeout,
         quiet=options.quiet,
         user=options.user,
-        cluster=cluster_options(
-            {"controllers": options.controllers, "nodes": options.nodes, "resolve": options.resolve}
-        ),
+        resolve=options.resolve,
+        cluster=cluster_options({"controllers": options.controllers, "nodes": options.nodes}),
         logs=options.logs,
     )
 

@@ -46,12 +46,13 @@ async def run_api_server(
     token: str | None = None,
     authority: CertificateAuthority | None = None,
     pod_markers: PodMarkers | None = None,
+    addresses: dict[str, tuple[str, int]] | None = None,
 ) -> AsyncIterator[ApiServer]:
     """Run an API server with its nodes for the length of the context. token: see ApiServer.
 
-    authority: certificate authority of the server and its clients, if it has TLS. pod_markers: see NodeSettings. A
-    crash inside raises out of the context, in an ExceptionGroup. Raises UserError for invalid options, before anything
-    runs.
+    authority: certificate authority of the server and its clients, if it has TLS. pod_markers: see NodeSettings.
+    addresses: of Services, read at each use, in place of those of the options. A crash inside raises out of the
+    context, in an ExceptionGroup. Raises UserError for invalid options, before anything runs.
     """
     nodes, faults = dataclasses.replace(options.node_settings(), pod_markers=pod_markers), options.parsed_faults()
     watches = WatchSettings()
@@ -68,7 +69,7 @@ async def run_api_server(
         front_proxy=None if authority is None else FrontProxySettings(),
         authorization_modes=options.authorization_modes(),
         admission=options.admission_plugins(),
-        resolved_addresses=options.resolved_addresses(),
+        resolved_addresses=options.resolved_addresses() if addresses is None else addresses,
         watches=watches,
         serves_metrics=nodes.every_node,
     )

@@ -47,9 +47,10 @@ class OperatorFaultOptions(CommandOptions, group="Operator and scenario"):
         metavar="FAULT:WRITE",
         group="Runs",
     )
-    jobs: int = option(
-        "Number of runs at a time; the operator must not listen on fixed ports.",
-        default=1,
+    jobs: int | None = option(
+        "Number of runs at a time (default: 8 per core, at most 16; 1 if the operator listens on a fixed port or talks"
+        " to other servers).",
+        default=None,
         type=click.IntRange(1),
         group="Runs",
     )
@@ -82,7 +83,8 @@ class OperatorFaultOptions(CommandOptions, group="Operator and scenario"):
     )
     nodes: int = option("Number of simulated nodes.", default=3, type=click.IntRange(0), group="Cluster", common=False)
     resolve: tuple[str, ...] = option(
-        "Address at which the webhooks of a Service are reached. May be repeated.",
+        "Address at which the webhooks of a Service are reached; the port may be {port:NAME}, as in --run. May be"
+        " repeated.",
         default=(),
         multiple=True,
         metavar="NAME.NAMESPACE.svc=HOST:PORT",

@@ -18,7 +18,7 @@ def check(
     *files: str | Path,
     steps: str | Path | None = None,
     only: Sequence[str] = (),
-    jobs: int = 1,
+    jobs: int | None = None,
     seconds: float | None = None,
     timeout: float = 70.0,
     quiet: float = 5.0,
@@ -30,6 +30,7 @@ def check(
     command, files, steps, ...: options of the command. cluster: keywords of `kubeloop.testing.Cluster`. Raises
     UserError if something is wrong without faults.
     """
+    resolve = cluster.pop("resolve", ())
     options = OperatorOptions(
         command=command,
         files=tuple(Path(file) for file in files),
@@ -40,6 +41,7 @@ def check(
         timeout=timeout,
         quiet=quiet,
         user=user,
+        resolve=tuple(resolve.split(",")) if isinstance(resolve, str) else tuple(resolve),
         cluster=cluster_options(cluster),
     )
     report = asyncio.run(check_operator(options))

@@ -1,4 +1,4 @@
-"""Connections of the operator to servers other than the API server, as /proc shows them."""
+"""TCP ports of the operator, and its connections to servers other than the API server, as /proc shows them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from kubeloop.testing.operator_faults.process import process_files, process_tree
 _ESTABLISHED, _CONNECTING, _LISTENING = "01", "02", "0A"
 
 
-def outside_connections(pid: int, server_ports: Collection[int]) -> set[str]:
-    """Return "address:port" of each TCP server that a process and its descendants have connected to.
+def ports_and_servers(pid: int, server_ports: Collection[int]) -> tuple[set[int], set[str]]:
+    """Return the TCP ports on which a process and its descendants listen, and "address:port" of the servers they use.
 
     Connections to the API server's ports on loopback do not count, nor those that others opened to the process. Empty
     where there is no /proc.
     """
     sockets = [socket for process in process_tree(pid) for socket in _sockets(process)]
     listening = {port for state, port, _, _ in sockets if state == _LISTENING}
-    return {
+    servers = {
         f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
         for state, local_port, address, port in sockets
         if state in (_ESTABLISHED, _CONNECTING)
         and local_port not in listening
         and not (address.is_loopback and (port in server_ports or port in listening))
     }
+    return listening, servers
 
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address

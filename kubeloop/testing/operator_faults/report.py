@@ -35,7 +35,7 @@ def repeat_arguments(options: OperatorOptions) -> list[str]:
         ("quiet", f"{options.quiet:g}", f"{default.quiet:g}"),
         ("controllers", cluster.controllers, default.cluster.controllers),
         ("nodes", cluster.nodes, default.cluster.nodes),
-        *(("resolve", address, "") for address in cluster.resolve.split(",")),
+        *(("resolve", address, "") for address in options.resolve),
     ):
         if value != usual:
             arguments.append(f"--{name}={value}")

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kubeloop.devcluster.outgoing.service_addresses import Address, parse_addresses
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import listen, listening_socket
@@ -48,7 +49,7 @@ from kubeloop.testing.operator_faults.operator_api import (
     WriteId,
     is_election_record,
 )
-from kubeloop.testing.operator_faults.outside import outside_connections
+from kubeloop.testing.operator_faults.outside import ports_and_servers
 from kubeloop.testing.operator_faults.process import Guard, OperatorProcess, log_tail
 from kubeloop.testing.operator_faults.scenario import Scenario, ScenarioStep, apply_when_served
 
@@ -67,15 +68,16 @@ _BUSY_FACTOR = 5.0  # of the timeout, for an operator that starts or computes me
 _TERMINATION_SECONDS = 30.0  # the default grace period of a pod
 _SYSTEM = ("system:masters",)
 _UNNOTICED = {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes"}
-_PORT = re.compile(r"\{port:[\w-]+\}")
+_PORT = re.compile(r"\{port:([\w-]+)\}")
 
 
 @dataclass(frozen=True)
 class RunSettings:
     """Settings of all runs.
 
-    command: arguments of the operator; {kubeconfig} and {port:NAME} are replaced. user: of the operator's client
-    certificate, "" for an administrator. quiet_seconds: the cluster is stable if nothing changes for this time, until
+    command: arguments of the operator; {kubeconfig} and {port:NAME} are replaced. resolve: addresses of Services, as
+    for `kubeloop up --resolve`, with {port:NAME}, too. user: of the operator's client certificate, "" for an
+    administrator. quiet_seconds: the cluster is stable if nothing changes for this time, until
     the reference shows a shorter one. timeout_seconds: longest time to become stable. folder: private to the suite.
     """
 
@@ -84,6 +86,7 @@ class RunSettings:
     cluster: ClusterOptions
     folder: Path
     guard: Guard
+    resolve: Sequence[str] = ()
     user: str = ""
     quiet_seconds: float = 5.0
     timeout_seconds: float = 70.0
@@ -162,7 +165,7 @@ class ReferenceRuns:
 class RunResult:
     """problems: what is wrong. fired: the write that met the fault. notes: what a user should know of the operator.
 
-    longest_gap_seconds: between two changes of a step, or two polls.
+    longest_gap_seconds: between two changes of a step, or two polls. ports: on which it listens, but for {port:NAME}.
     """
 
     writes: list[OperatorWrite]
@@ -173,6 +176,7 @@ class RunResult:
     longest_gap_seconds: float = 0.0
     watched: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
+    ports: frozenset[int] = frozenset()
     has_lease: bool = False
     log: list[str] = field(default_factory=list)
 
@@ -186,7 +190,7 @@ class RunResult:
 class OperatorInstance:
     """One instance of the operator: a process, and those that replace it after it has ended.
 
-    watched: resources that its present process watches. stays_down: it is not started again.
+    watched: resources that its present process watches. stays_down: it is not started again. ports: by {port:NAME}.
     """
 
     def __init__(self, run: OperatorRun, name: str) -> None:
@@ -199,6 +203,7 @@ class OperatorInstance:
         self.exits = 0
         self.stays_down = False
         self.port = 0
+        self.ports: dict[str, int] = {}
         self.log = run.logs / f"{run.name}-{name}.log"
         self._kubeconfig = run.folder / f"{name}.kubeconfig"
         self._run = run
@@ -233,7 +238,10 @@ class OperatorInstance:
 
     async def _keep_running(self) -> None:
         run, delay = self._run, _RESTART_SECONDS
-        command = run.command(self._kubeconfig)
+        command = [
+            with_ports(argument.replace("{kubeconfig}", str(self._kubeconfig)), self.ports)
+            for argument in run.settings.command
+        ]
         while not self.stays_down:
             if run.operator_api.holders:
                 await run.release_leases()
@@ -293,27 +301,17 @@ class OperatorRun:
         self._subscribed: set[str] = set()
         self._lists_are_old = False
         self._last_state: StoredState | None = None
+        self._addresses: dict[str, Address] = {}
+        self._ports: set[int] = set()
         self.problems: list[str] = []
         self.notes: set[str] = set()
 
     # --- parts of the run --------------------------------------------------------------------------------------------
 
-    def command(self, kubeconfig: Path) -> list[str]:
-        """Return the arguments of the operator with a free port for each {port:NAME}."""
-        ports: dict[str, str] = {}
-
-        def port(match: re.Match[str]) -> str:
-            if match[0] not in ports:
-                with listening_socket(0) as free:
-                    ports[match[0]] = str(free.getsockname()[1])
-            return ports[match[0]]
-
-        arguments = [argument.replace("{kubeconfig}", str(kubeconfig)) for argument in self.settings.command]
-        return [_PORT.sub(port, argument) for argument in arguments]
-
     def start_instance(self, name: str) -> OperatorInstance:
         instance = OperatorInstance(self, name)
         self._instances.append(instance)
+        self._addresses.update(parse_addresses(with_ports(entry, instance.ports) for entry in self.settings.resolve))
         self._group.create_task(instance.serve(), name=f"operator/{name}")
         return instance
 
@@ -389,6 +387,7 @@ class OperatorRun:
             max(self.operator_api.longest_gap_seconds, self.operator_api.longest_poll_seconds),
             watched,
             sorted(self.notes),
+            frozenset(self._ports),
             bool(self.operator_api.holders),
             log_tail(operator.log),
         )
@@ -405,7 +404,9 @@ class OperatorRun:
         rng, clock, token = random.Random(), SystemClock(), secrets.token_urlsafe(32)
         options, authority = self.settings.cluster, self.settings.certificate.authority
         async with (
-            run_api_server(options, clock=clock, rng=rng, token=token, authority=authority) as api,
+            run_api_server(
+                options, clock=clock, rng=rng, token=token, authority=authority, addresses=self._addresses
+            ) as api,
             run_control_plane(api, options.settings(), clock=clock, rng=rng, token=token),
         ):
             self._api = api
@@ -571,7 +572,9 @@ class OperatorRun:
         ports = {instance.port for instance in self._instances}
         for instance in self._instances:
             if instance.process is not None:
-                for address in outside_connections(instance.process.pid, ports):
+                listening, servers = ports_and_servers(instance.process.pid, ports)
+                self._ports |= listening.difference(instance.ports.values())
+                for address in servers:
                     self.notes.add(f"it talks to {address}: no fault concerns what it does there, nor is it compared")
 
     async def _end_in_order(self, instance: OperatorInstance) -> None:
@@ -579,6 +582,18 @@ class OperatorRun:
         instance.stays_down = True
         if not await instance.process.terminate(_TERMINATION_SECONDS):
             self.notes.add(f"it ignores SIGTERM: it had to be killed after {_TERMINATION_SECONDS:g} s")
+
+
+def with_ports(text: str, ports: dict[str, int]) -> str:
+    """Return a text with the port of each {port:NAME}. ports: by name; a free one is added for each new name."""
+
+    def port(match: re.Match[str]) -> str:
+        if match[1] not in ports:
+            with listening_socket(0) as free:
+                ports[match[1]] = free.getsockname()[1]
+        return str(ports[match[1]])
+
+    return _PORT.sub(port, text)
 
 
 def _is_unobserved(step: ScenarioStep, following: ScenarioStep | None) -> bool:

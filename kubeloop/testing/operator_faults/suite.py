@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import shlex
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from kubeloop.devcluster.outgoing.service_addresses import parse_addresses
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.signals import first_of
 from kubeloop.testing.cluster_options import ClusterOptions
@@ -26,7 +28,7 @@ from kubeloop.testing.faults.sentences import describe_fault
 from kubeloop.testing.faults.state import ObjectNames, Variations, variations_between
 from kubeloop.testing.operator_faults.operator_api import OperatorWrite, WriteId
 from kubeloop.testing.operator_faults.process import Guard
-from kubeloop.testing.operator_faults.run import OperatorRun, ReferenceRuns, RunResult, RunSettings
+from kubeloop.testing.operator_faults.run import OperatorRun, ReferenceRuns, RunResult, RunSettings, with_ports
 from kubeloop.testing.operator_faults.scenario import Scenario, read_scenario
 
 FAULTS = (
@@ -37,6 +39,7 @@ FAULTS = (
 _REFERENCES = 3
 _LEAST_QUIET_SECONDS, _QUIET_FACTOR = 0.5, 1.5
 _RUNS_BETWEEN_COLLECTIONS = 25
+_JOBS_PER_CORE, _MOST_JOBS = 8, 16  # runs mostly wait; kubeloop's part of all of them has one core
 FOLDER_PREFIX = "kubeloop-test-operator-"
 
 
@@ -81,17 +84,21 @@ class OperatorReport(msgspec.Struct, frozen=True):
 
 
 class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a check. command: that of --run; the others are options of `kubeloop test-operator`, too."""
+    """Options of a check. command: that of --run; the others are options of `kubeloop test-operator`, too.
+
+    cluster: without `resolve`, which is an option of its own, because of {port:NAME}.
+    """
 
     command: str
     files: tuple[Path, ...] = ()
     steps: Path | None = None
     only: tuple[str, ...] = ()
-    jobs: int = 1
+    jobs: int | None = None
     seconds: float | None = None
     timeout: float = 70.0
     quiet: float = 5.0
     user: str = ""
+    resolve: tuple[str, ...] = ()
     cluster: ClusterOptions = ClusterOptions()
     logs: Path | None = None
 
@@ -119,6 +126,7 @@ def _settings(options: OperatorOptions) -> Iterator[RunSettings]:
         raise UserError(f"--run: {error}", hint="quote it as for a shell") from None
     if not command or shutil.which(command[0]) is None:
         raise UserError(f"--run: there is no command '{command[0] if command else ''}'", hint="check the path")
+    parse_addresses(with_ports(entry, {}) for entry in options.resolve)  # raises UserError
     scenario = read_scenario(options.files, options.steps)
     if options.logs is not None:
         _create_folder(options.logs)
@@ -139,6 +147,7 @@ def _run_settings(
         options.cluster,
         folder,
         guard,
+        resolve=options.resolve,
         user=options.user,
         quiet_seconds=options.quiet,
         timeout_seconds=options.timeout,
@@ -180,21 +189,21 @@ class _Suite:
         )
         first, _ = _learn(references, quiet)
         others = [OperatorRun(self._settings, f"reference-{number}", first) for number in range(2, _REFERENCES + 1)]
-        if self._options.jobs > 1:
+        if self._jobs(references) > 1:
             references += await asyncio.gather(*(run.run() for run in others))
         else:
             references += [await run.run() for run in others]
         expected, writes = _learn(references, quiet)
         if not writes:
             raise UserError("the operator writes nothing in this scenario", hint="add steps that it acts on")
-        has_lease = any(result.has_lease for result in references)
-        plan = list(self._plan(writes, has_lease))
+        has_rival = any(result.has_lease for result in references) and not fixed_ports(references)
+        plan = list(self._plan(writes, has_rival))
         if not plan:
             raise UserError(
                 f"--only {' '.join(self._options.only)} selects none of {len(writes)} writes and {len(FAULTS)} faults",
                 hint=f"for example crash-after:7; the faults are {', '.join(FAULTS)}",
             )
-        await self._run_all(plan, writes, expected)
+        await self._run_all(plan, writes, expected, self._jobs(references))
         titles = [write.title for write in writes]
         order = {f"{fault}:{number}": at for at, (fault, number) in enumerate(plan)}
         return OperatorReport(
@@ -202,26 +211,40 @@ class _Suite:
             titles,
             self._outcomes,
             sorted(self._findings, key=lambda finding: order[finding.id]),
-            sorted({note for result in references for note in result.notes}),
+            [*sorted({note for result in references for note in result.notes}), *self._port_notes(references)],
             sorted(expected.variations.fields | {f"{kind} {name}*" for kind, _, name in expected.variations.names}),
             len(plan) - len(self._outcomes),
             asyncio.get_running_loop().time() - self._began,
         )
 
-    def _plan(self, writes: Sequence[OperatorWrite], has_lease: bool) -> Iterator[tuple[str, int]]:
+    def _jobs(self, references: Sequence[RunResult]) -> int:
+        """Return the number of runs at a time: one, if runs may have a port or another server in common."""
+        if self._options.jobs is not None:
+            return self._options.jobs
+        is_unknown = not os.path.exists("/proc/net/tcp")
+        is_shared = fixed_ports(references) or any("talks to" in note for note in references[0].notes)
+        return 1 if is_shared or is_unknown else min(_JOBS_PER_CORE * (os.cpu_count() or 1), _MOST_JOBS)
+
+    def _port_notes(self, references: Sequence[RunResult]) -> Iterator[str]:
+        if ports := sorted(fixed_ports(references)):
+            numbers = ", ".join(map(str, ports))
+            consequence = "one run takes place at a time, without freeze-leader"
+            yield f"it listens on port {numbers}: {consequence}; {{port:NAME}} in --run gives each run its own"
+
+    def _plan(self, writes: Sequence[OperatorWrite], has_rival: bool) -> Iterator[tuple[str, int]]:
         """Yield fault and number of the write of each run."""
         for fault in FAULTS:
             for number, write in enumerate(writes, start=1):
                 if fault == "conflict" and not write.names_version:
                     continue
-                if fault == "freeze-leader" and not has_lease:
+                if fault == "freeze-leader" and not has_rival:
                     continue
                 only = self._options.only
                 if not only or any(selects(text, fault, number, write.title) for text in only):
                     yield fault, number
 
     async def _run_all(
-        self, plan: Sequence[tuple[str, int]], writes: Sequence[OperatorWrite], expected: ReferenceRuns
+        self, plan: Sequence[tuple[str, int]], writes: Sequence[OperatorWrite], expected: ReferenceRuns, jobs: int
     ) -> None:
         waiting = iter(plan)
         loop = asyncio.get_running_loop()
@@ -240,7 +263,7 @@ class _Suite:
                     gc.collect()
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._options.jobs):
+            for _ in range(jobs):
                 group.create_task(work(), name="runs")
 
     def _note(self, fault: str, number: int, result: RunResult, writes: Sequence[OperatorWrite]) -> None:
@@ -260,6 +283,11 @@ class _Suite:
             )
         outcome = "failed" if result.problems else "passed" if result.fired is not None else "not reached"
         self._outcomes[f"{fault}:{number}"] = outcome
+
+
+def fixed_ports(references: Sequence[RunResult]) -> frozenset[int]:
+    """Return the ports on which the operator listens in all runs."""
+    return frozenset.intersection(*(result.ports for result in references))
 
 
 def _learn(references: Sequence[RunResult], quiet_seconds: float) -> tuple[ReferenceRuns, list[OperatorWrite]]:

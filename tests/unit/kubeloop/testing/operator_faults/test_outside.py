@@ -1,4 +1,4 @@
-"""Connections of a process to other servers."""
+"""TCP ports of a process, and its connections to other servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kubeloop.testing.operator_faults.outside import outside_connections
+from kubeloop.testing.operator_faults.outside import ports_and_servers
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="needs /proc")
 CLIENT = """
@@ -37,8 +37,8 @@ def test_connection_to_another_server_is_listed(family: socket.AddressFamily, ad
         assert client.stdout is not None
         assert client.stdout.readline() == "connected\n"
         expected = f"{address}:{port}" if family == socket.AF_INET else f"[{address}]:{port}"
-        assert outside_connections(client.pid, []) == {expected}
-        assert outside_connections(client.pid, [port]) == set()
+        assert ports_and_servers(client.pid, []) == (set(), {expected})
+        assert ports_and_servers(client.pid, [port]) == (set(), set())
         client.stdin.close()
 
 
@@ -46,4 +46,6 @@ def test_connection_within_the_process_does_not_count():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)), server.accept()[0]:
-            assert not [entry for entry in outside_connections(os.getpid(), []) if entry.endswith(f":{port}")]
+            listening, servers = ports_and_servers(os.getpid(), [])
+            assert port in listening
+            assert not [entry for entry in servers if entry.endswith(f":{port}")]

@@ -12,7 +12,7 @@ import pytest
 
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.process_files import process_exists
-from kubeloop.testing.operator_faults.outside import outside_connections
+from kubeloop.testing.operator_faults.outside import ports_and_servers
 from kubeloop.testing.operator_faults.process import Guard, OperatorProcess, log_tail, process_tree
 
 STUBBORN = (
@@ -88,7 +88,7 @@ async def test_process_that_ends_while_it_is_observed_does_not_compute(guard, tm
         patch.setattr(os, "scandir", scandir)
         assert not process.is_computing()
         assert [*process_tree(process.pid)] == [process.pid]
-        assert outside_connections(process.pid, []) == set()
+        assert ports_and_servers(process.pid, []) == (set(), set())
     assert await process.terminate(20)
 
 

@@ -78,11 +78,12 @@ def test_repeated_command_has_all_options_of_the_scenario():
         quiet=9,
         only=("crash-after",),
         jobs=2,
-        cluster=ClusterOptions(controllers="*,-job", nodes=1, resolve="a.b.svc=127.0.0.1:1,c.d.svc=127.0.0.1:2"),
+        resolve=("a.b.svc=127.0.0.1:{port:a}", "c.d.svc=127.0.0.1:2"),
+        cluster=ClusterOptions(controllers="*,-job", nodes=1),
     )
     assert shlex.join(repeat_arguments(options)) == (
         "kubeloop test-operator --run op --steps=s.yaml --user=jane --quiet=9 '--controllers=*,-job' --nodes=1 "
-        "--resolve=a.b.svc=127.0.0.1:1 --resolve=c.d.svc=127.0.0.1:2"
+        "'--resolve=a.b.svc=127.0.0.1:{port:a}' --resolve=c.d.svc=127.0.0.1:2"
     )
 
 

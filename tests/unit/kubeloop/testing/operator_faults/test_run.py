@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ from kubeloop.testing.faults.state import Variations
 from kubeloop.testing.operator_faults import run
 from kubeloop.testing.operator_faults.operator_api import OperatorWrite, WriteId
 from kubeloop.testing.operator_faults.process import Guard
-from kubeloop.testing.operator_faults.run import OperatorInstance, OperatorRun, RunResult, RunSettings
+from kubeloop.testing.operator_faults.run import OperatorInstance, OperatorRun, RunResult, RunSettings, with_ports
 from kubeloop.testing.operator_faults.scenario import read_scenario
 from kubeloop.testing.operator_faults.suite import _learn
 
@@ -146,12 +145,12 @@ async def test_certificate_names_user_and_groups(settings: RunSettings, user: st
     assert x509.load_pem_x509_certificate(certificate).subject.rfc4514_string() == subject
 
 
-def test_ports_in_the_command_are_free_and_the_same_by_name(settings: RunSettings):
-    command = shlex.split("op --metrics=:{port:metrics} --health=:{port:health} --again={port:metrics}")
-    run = OperatorRun(dataclasses.replace(settings, command=command), "ports")
-    _, metrics, health, again = run.command(Path("/k"))
-    assert metrics.removeprefix("--metrics=:") == again.removeprefix("--again=")
-    assert metrics.partition("=")[2] != health.partition("=")[2]
+def test_ports_of_an_instance_are_free_and_the_same_by_name():
+    ports: dict[str, int] = {}
+    metrics, health, again = with_ports("{port:metrics} {port:health} {port:metrics}", ports).split()
+    assert metrics == again == with_ports("{port:metrics}", ports)
+    assert {"metrics": int(metrics), "health": int(health)} == ports
+    assert metrics != health
 
 
 def test_only_deletions_of_stable_names_count():
@@ -221,15 +220,14 @@ async def test_next_leader_need_not_wait_for_the_end_of_a_lease(settings: RunSet
     assert (result.problems, result.has_lease, result.fired is not None) == ([], True, True)
 
 
-async def test_users_wait_until_the_webhook_of_the_operator_responds(settings: RunSettings, tmp_path: Path):
+@pytest.mark.parametrize("fault", ["crash-after", "freeze-leader"])
+async def test_users_wait_until_the_webhook_of_the_operator_responds(settings: RunSettings, tmp_path: Path, fault: str):
     certificate, pem = create_certificate(SystemClock()), tmp_path / "pem"
     authority = base64.b64encode(certificate.authority.certificate_pem.encode()).decode()
-    with listening_socket(0) as free:
-        port = free.getsockname()[1]
     pem.write_bytes(certificate.pem)
     webhook = {
         "name": "sites.faults.example.com",
-        "clientConfig": {"url": f"https://127.0.0.1:{port}/", "caBundle": authority},
+        "clientConfig": {"url": "https://localhost/", "caBundle": authority},
         "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["sites"], "operations": ["CREATE"]}],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
@@ -240,10 +238,18 @@ async def test_users_wait_until_the_webhook_of_the_operator_responds(settings: R
     steps.write_text(STEPS)
     scenario = read_scenario([OPERATORS / "crd.yaml"], steps)
     scenario = dataclasses.replace(scenario, setup=[*scenario.setup, *objects_of("", body)])
-    admits = of(settings, ADMITTING, str(port), str(pem), scenario=scenario)
-    result = await run_with(admits, "crash-after", "update of Site blog")
+    admits = of(
+        settings,
+        ADMITTING,
+        "{port:webhook}",
+        str(pem),
+        scenario=scenario,
+        resolve=["localhost=127.0.0.1:{port:webhook}"],  # of the newest instance
+    )
+    result = await run_with(admits, fault, "update of Site blog")
     assert (result.problems, result.fired is not None) == ([], True)
-    assert "reviewed other" in (admits.folder / "crash-after" / "crash-after-operator.log").read_text()
+    instance = "second" if fault == "freeze-leader" else "operator"
+    assert "reviewed other" in (admits.folder / fault / f"{fault}-{instance}.log").read_text()
 
 
 @pytest.mark.parametrize(("verbs", "problem"), [("'*'", ""), ("list, watch", "create of Secret blog-tls-*: 403")])

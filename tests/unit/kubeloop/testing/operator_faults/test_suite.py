@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from kubeloop.devcluster.server.listener import listening_socket
 from kubeloop.kube.user_error import UserError
 from kubeloop.testing.operator_faults import run, suite
 from kubeloop.testing.operator_faults.operator_api import OperatorWrite, WriteId
@@ -124,8 +125,39 @@ async def test_memory_of_ended_runs_is_freed(monkeypatch: pytest.MonkeyPatch):
     settings, expected = cast("RunSettings", None), cast("ReferenceRuns", None)
     write = OperatorWrite(WriteId("create", "secrets", "default", "a", 1), "Secret", False, 0.0)
     checked = suite._Suite(OperatorOptions(command="op"), settings, lambda *counts: None)
-    await checked._run_all([("error", number) for number in (1, 2, 3)], [write] * 3, expected)
+    await checked._run_all([("error", number) for number in (1, 2, 3)], [write] * 3, expected, 1)
     assert [cluster() is None for cluster in clusters] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("ports", "note", "jobs", "expected"),
+    [
+        ([], "", None, 8),
+        ([{80, 33001}, {80, 33002}, {80, 33003}], "", None, 1),
+        ([{33001}, {33002}, {33003}], "", None, 8),
+        ([], "it talks to 10.0.0.1:443: no fault concerns it", None, 1),
+        ([{80}], "", 3, 3),
+    ],
+)
+async def test_runs_that_share_a_port_or_a_server_take_turns(
+    ports: list[set[int]], note: str, jobs: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    references = [RunResult([], [], notes=[note], ports=frozenset(numbers)) for numbers in ports or [set()]]
+    checked = suite._Suite(OperatorOptions(command="op", jobs=jobs), cast("RunSettings", None), lambda *counts: None)
+    assert checked._jobs(references) == expected
+
+
+async def test_instances_with_a_fixed_port_have_no_second_leader(tmp_path: Path):
+    with listening_socket(0) as free:
+        port = free.getsockname()[1]
+    listening = f"import socket; s = socket.create_server(('127.0.0.1', {port})); s.listen()"
+    (tmp_path / "sitecustomize.py").write_text(listening)
+    operator = f"env PYTHONPATH={tmp_path} {sys.executable} {OPERATORS}/site_operator.py --leader-elect"
+    selected = ("crash-after:create of Secret", "freeze-leader:create of Secret")
+    report = await check(operator, only=selected, timeout=60.0)
+    assert report.outcomes == {"crash-after:4": "passed"}
+    assert report.notes[0].startswith(f"it listens on port {port}: one run takes place at a time")
 
 
 async def test_selection_without_runs_is_an_error():
