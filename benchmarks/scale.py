@@ -32,6 +32,7 @@ from kubeloop.kube.client.api_client import ApiClient, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
+from kubeloop.process.development_cluster.apiserver_command import api_server_process
 from kubeloop.process.development_cluster.apiserver_process import starting_api_server
 
 _TIMEOUT_SECONDS = 600.0
@@ -82,7 +83,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         path = Path(stack.enter_context(folder)) / "kubeconfig"
         arguments = [f"--nodes={options.nodes}", f"--kubeconfig={path}"]
         started = time.perf_counter()
-        cluster = await (await stack.enter_async_context(starting_api_server(arguments, token=token))).ready()
+        server_process = stack.enter_context(api_server_process(arguments, token=token))
+        cluster = await (await stack.enter_async_context(starting_api_server(server_process))).ready()
         server = cluster.process.pid
         figures["serverStartSeconds"] = round(time.perf_counter() - started, 1)
         await asyncio.sleep(_SETTLE_SECONDS)

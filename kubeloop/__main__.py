@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
@@ -39,14 +40,15 @@ def main() -> None:
         if stdout.failure is None:
             raise
         code = 1
-    with contextlib.suppress(OSError):  # which stdout.failure is then
-        sys.stdout.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # which stdout.failure is then
+            stream.flush()
     if stdout.failure is not None:
         code = code or 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is buffered once more at its exit
         if not isinstance(stdout.failure, BrokenPipeError):  # its reader has ended, such as head
             _print_error(f"cannot write to stdout: {stdout.failure.strerror}")
-    sys.exit(code)
+    atexit._run_exitfuncs()
+    os._exit(code)  # sys.exit() would first free each object, in 5 to 15 ms
 
 
 class StandardOutput(io.FileIO):

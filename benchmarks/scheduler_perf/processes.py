@@ -15,6 +15,7 @@ import aiohttp
 import yaml
 
 from kubeloop.kube.feature_gates import GATES, FeatureGates
+from kubeloop.process.development_cluster.apiserver_command import api_server_process
 from kubeloop.process.development_cluster.apiserver_process import starting_api_server
 from scheduler_perf.figures import Metrics
 
@@ -42,13 +43,14 @@ async def development_cluster(folder: Path, gates: FeatureGates, *, tls: bool) -
     path = folder / "kubeconfig"
     arguments = ["--nodes=0", f"--kubeconfig={path}", "--start-delay=0", "--start-spread=0"]
     arguments.append(f"--feature-gates={gates.text()}")
-    async with starting_api_server(arguments, token=secrets.token_urlsafe(16)) as starting:
-        cluster = await starting.ready()
-        if not tls:
-            config = yaml.safe_load(path.read_text())
-            config["clusters"][0]["cluster"] = {"server": cluster.ready.plain_server}
-            path.write_text(yaml.safe_dump(config))
-        yield path
+    with api_server_process(arguments, token=secrets.token_urlsafe(16)) as process:
+        async with starting_api_server(process) as starting:
+            cluster = await starting.ready()
+            if not tls:
+                config = yaml.safe_load(path.read_text())
+                config["clusters"][0]["cluster"] = {"server": cluster.ready.plain_server}
+                path.write_text(yaml.safe_dump(config))
+            yield path
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,6 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.cli.nodes": 66.3,
         "kubeloop.cli.observe": 130.2,
         "kubeloop.cli.operator_faults": 137.9,
-        "kubeloop.cli.options.control_plane_settings": 54.1,
         "kubeloop.cli.options.scheduler_options": 4.0,
         "kubeloop.cli.progress_table": 65.3,
         "kubeloop.cli.top.app": 82.4,
@@ -107,11 +106,11 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.cli.terminal": 1.5,
         "kubeloop.cli.trace.trace": 48.1,
         "kubeloop.cli.trace.watch": 62.0,
-        "kubeloop.cli.up": 108.4,
+        "kubeloop.cli.up": 5.0,
+        "kubeloop.cli.up_session": 54.6,
         "kubeloop.controllers.api.runner": 26.7,
         "kubeloop.devcluster.audit.log_file": 1.2,
         "kubeloop.devcluster.audit.policy": 1.2,
-        "kubeloop.devcluster.authentication.service_account_token_key": 1.2,
         "kubeloop.kube.auth.certificate_authority": 61.3,
         "kubeloop.devcluster.kubelet.stages.answer_files": 21.6,
         "kubeloop.devcluster.kubelet.stages.files": 22.4,
@@ -133,9 +132,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.process.endpoint.owner_pods": 41.6,
         "kubeloop.process.endpoint.process_pages": 25.1,
         "kubeloop.process.endpoint.server": 14.1,
-        "kubeloop.process.metrics.client_metrics": 1.9,
         "kubeloop.process.metrics.histogram_families": 77.0,
-        "kubeloop.process.metrics.process_metrics": 1.6,
         "kubeloop.scheduler.cache.pod_groups": 8.6,
         "kubeloop.scheduler.config.load": 45.6,
         "kubeloop.scheduler.config.types": 11.6,
@@ -178,8 +175,9 @@ DEFERRED: dict[str, dict[str, float]] = {
 `kubeloop`: after the import of the module that defers it, the least of all. Elsewhere: after that of
 kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors; modules of devices: of
 kubeloop.scheduler.scheduler and the in-tree plugins; devcluster: of all modules of a started `kubeloop apiserver`, for
-`cryptography` and `tempfile` of kubeloop.cli.up). Modules of devcluster.authorization, and those of devcluster.audit in
-`kubeloop`: all of them together, since one that is imported at the start would import most of the others."""
+`cryptography` and `tempfile` of kubeloop.cli.up_session). Modules of devcluster.authorization, and those of
+devcluster.audit in `kubeloop`: all of them together, since one that is imported at the start would import most of the
+others."""
 
 
 def module_of(statement: ast.Import | ast.ImportFrom) -> str:

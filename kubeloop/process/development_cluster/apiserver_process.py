@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
-import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import msgspec
 
 from kubeloop.kube.user_error import UserError
+from kubeloop.process.development_cluster.apiserver_command import STOP_SECONDS
 
 _START_SECONDS = 30.0
-_STOP_SECONDS = 5.0
 _MESSAGES_SECONDS = 1.0
 
 
@@ -58,12 +58,14 @@ class ApiServerProcess(msgspec.Struct, frozen=True):
     """A running development cluster. `plain_server` in `ready` is its URL without TLS, for this process alone."""
 
     ready: Ready
-    process: asyncio.subprocess.Process
+    process: subprocess.Popen[bytes]
+    stdout: asyncio.StreamReader
     messages: Messages
 
     async def ended(self) -> None:
         """Wait for the process to end, then raise UserError: it should run until it is stopped."""
-        code = await self.process.wait()
+        await self.stdout.read()
+        code = self.process.wait()
         await self.messages.wait_complete()
         raise UserError(f"the development cluster ended (exit code {code})", hint="see its messages above, on stderr")
 
@@ -71,64 +73,48 @@ class ApiServerProcess(msgspec.Struct, frozen=True):
 class StartingApiServer:
     """A development cluster that is starting."""
 
-    def __init__(self, process: asyncio.subprocess.Process, messages: Messages) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdout: asyncio.StreamReader, messages: Messages) -> None:
         self._process = process
+        self._stdout = stdout
         self._messages = messages
 
     async def ready(self) -> ApiServerProcess:
         """Wait until it serves. Raises UserError after a timeout, ApiServerExited if it reported an error itself."""
-        assert self._process.stdout is not None
         try:
             async with asyncio.timeout(_START_SECONDS):
-                line = await self._process.stdout.readline()
+                line = await self._stdout.readline()
         except TimeoutError:
             raise UserError(
                 f"the development cluster did not start within {_START_SECONDS:g} s", hint="try again with -v debug"
             ) from None
         if not line:
-            code = await self._process.wait()
+            code = self._process.wait()
             await self._messages.wait_complete()
             raise ApiServerExited(code)
-        return ApiServerProcess(msgspec.json.decode(line, type=Ready), self._process, self._messages)
+        return ApiServerProcess(msgspec.json.decode(line, type=Ready), self._process, self._stdout, self._messages)
 
 
 @contextlib.asynccontextmanager
-async def starting_api_server(arguments: Sequence[str], *, token: str) -> AsyncIterator[StartingApiServer]:
-    """Start `kubeloop apiserver` with these arguments, and stop it at the end of the context.
-
-    It also ends when this process ends in any way: it reads a pipe that this process holds open.
-    """
-    read_end, write_end = os.pipe()
-    try:
-        pipe, messages = await asyncio.get_running_loop().connect_read_pipe(Messages, os.fdopen(read_end, "rb"))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "kubeloop",
-            "apiserver",
-            "--supervised",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=write_end,
-            env={**os.environ, "KUBELOOP_TOKEN": token},  # arguments are visible to all users of the machine
-            start_new_session=True,  # Ctrl-C in the terminal stops this process, which then stops the cluster in order
-        )
-    finally:
-        os.close(write_end)
+async def starting_api_server(process: subprocess.Popen[bytes]) -> AsyncIterator[StartingApiServer]:
+    """Read the output of an api_server_process(), and stop it at the end of the context."""
     assert process.stdin is not None
+    loop = asyncio.get_running_loop()
+    pipe, messages = await loop.connect_read_pipe(Messages, process.stderr)
+    stdout = asyncio.StreamReader()
+    output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), process.stdout)
     try:
-        yield StartingApiServer(process, messages)
+        yield StartingApiServer(process, stdout, messages)
     finally:
         process.stdin.close()
         try:
-            async with asyncio.timeout(_STOP_SECONDS):
-                await process.wait()
+            async with asyncio.timeout(STOP_SECONDS):
+                await stdout.read()  # ends with the process
         except TimeoutError:
             process.kill()
-            await process.wait()
+        process.wait()
         await messages.wait_complete()
         pipe.close()
+        output.close()
 
 
 class ApiServerExited(Exception):

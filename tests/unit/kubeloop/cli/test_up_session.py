@@ -5,10 +5,10 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from kubeloop.cli import up
+from kubeloop.cli import up_session
 from kubeloop.cli.options.options import ControllerOptions, DevClusterOptions, FeatureGateOptions, ProcessOptions
 from kubeloop.cli.progress_table import progress_table
-from kubeloop.cli.up import LogProgress
+from kubeloop.cli.up_session import LogProgress
 from kubeloop.process.workload_progress import Progress, WorkloadProgress
 
 
@@ -94,5 +94,7 @@ def test_table_after_completion_has_no_rate(capsys):
     ("nodes", "seconds"), [(0, math.inf), (3, 50.0)], ids=["no simulated nodes", "simulated nodes"]
 )
 def test_heartbeats_are_checked_in_clusters_with_simulated_nodes(nodes: int, seconds: float):
-    settings = up._settings(DevClusterOptions(nodes=nodes), ProcessOptions(), ControllerOptions(), FeatureGateOptions())
+    settings = up_session._settings(
+        DevClusterOptions(nodes=nodes), ProcessOptions(), ControllerOptions(), FeatureGateOptions()
+    )
     assert settings.controller_options["node_monitor_grace_period"] == seconds
