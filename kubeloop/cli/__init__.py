@@ -6,7 +6,8 @@ Commands; the module of one is imported when it runs
     options/                   their options, each declared once, and what they set
     help_screens.py            --help and --help-all, suggestions for unknown commands
 
-    up.py                      kubeloop up
+    up.py                      kubeloop up: start of its cluster
+    up_session.py              its control plane, manifests and output
     progress_table.py          its table of progress
     apiserver.py               kubeloop apiserver
     run.py                     kubeloop run

@@ -3,7 +3,7 @@
 class PortOptions(CommandOptions, group="Process"):
     port: int = option("Port to listen on.", default=0, type=click.IntRange(0, 65535), common=False)
 
-@click.command()
+@click.command(cls=HelpCommand)
 @with_options(PortOptions)
 def serve(ports: PortOptions) -> int: ...
 """
@@ -148,8 +148,8 @@ class CommandOptions:
 
 
 def with_options(*groups: type[CommandOptions]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the options of these classes to a command. It is called with an object of each class, then with its other
-    arguments by name."""
+    """Add the options of these classes to a HelpCommand, before its other parameters. It is called with an object of
+    each class, then with its other arguments by name."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -157,11 +157,15 @@ def with_options(*groups: type[CommandOptions]) -> Callable[[Callable[..., Any]]
             objects = [group(**{name: arguments.pop(name) for name in group.declared()}) for group in groups]
             return command(*objects, **arguments)
 
-        declared = [parameter for group in groups for parameter in _click_options(group)]
-        called.__click_params__ = [*declared, *getattr(command, "__click_params__", [])][::-1]  # type: ignore[attr-defined]
+        called.option_groups = groups  # type: ignore[attr-defined]
         return called
 
     return decorate
+
+
+def declared_options(command: Any) -> list[GroupedOption]:
+    """Return new options of the classes that with_options() has added."""
+    return [parameter for group in getattr(command, "option_groups", ()) for parameter in _click_options(group)]
 
 
 def arguments_of(options: CommandOptions) -> list[str]:

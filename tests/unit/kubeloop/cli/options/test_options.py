@@ -10,12 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from kubeloop.cli.apiserver import node_settings
+from kubeloop.cli.help_screens import HelpCommand
 from kubeloop.cli.main import commands
 from kubeloop.cli.options.options import (
     ClusterGateOptions,
     DevClusterOptions,
     DisplayOptions,
     FeatureGateOptions,
+    GroupedOption,
     ServerOptions,
     UpOptions,
     arguments_of,
@@ -31,7 +33,7 @@ def parsed(*arguments: str):
     """Return the arguments that a command with three classes of options receives."""
     arguments_seen = []
 
-    @click.command()
+    @click.command(cls=HelpCommand)
     @click.argument("rest", nargs=-1)
     @with_options(DevClusterOptions, UpOptions, DisplayOptions)
     def command(*options, rest):
@@ -225,3 +227,16 @@ def test_count_above_the_maximum_of_kube_controller_manager_is_refused(name: str
     result = CliRunner().invoke(commands, ["run", f"--{name}={maximum + 1}"])
     assert result.exit_code == 2
     assert f"{maximum + 1} is not in the range 1<=x<={maximum}" in str(result.output or result.exception)
+
+
+def test_options_are_created_when_the_command_is_used(monkeypatch):
+    created = []
+    monkeypatch.setattr(GroupedOption, "__init__", lambda self, *_, **__: created.append(self))
+
+    @click.command(cls=HelpCommand)
+    @with_options(UpOptions)
+    def command(_options):
+        pass
+
+    assert created == []
+    assert len(command.params) == len(created) == len(UpOptions.declared())
