@@ -395,6 +395,9 @@ class Scheduler:
             await self._binding_cycle.wait_for_slot()
             end_ns = self._now_ns() + _TURN_NS
             for _ in range(self._binding_cycle.free_slots):
+                if self.config.attempt_seconds:
+                    await self.queue.wait()
+                    await asyncio.sleep(self.config.attempt_seconds)
                 attempt = await self._scheduling_cycle.run()
                 if attempt is None:
                     break

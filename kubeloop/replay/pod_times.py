@@ -6,14 +6,21 @@ with the first again.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Final
 
 import msgspec
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.values.times import parse_time
+
+_ORDER_SECONDS: Final = 1e-5  # between pods that the recording has at the same millisecond
+_PAUSE_SECONDS: Final = 0.1  # between the bindings of two pods: the scheduler had no pod to try
+_ATTEMPT_SECONDS: Final = 0.001  # of kube-scheduler
 
 
 class PodTimes(msgspec.Struct, frozen=True):
@@ -51,14 +58,15 @@ class PodTimes(msgspec.Struct, frozen=True):
 
 
 class _Timeline:
-    """Times of one pod in a recording, in seconds."""
+    """Times of one pod in a recording, in seconds. created: no two pods have the same."""
 
     __slots__ = (
-        "bound", "deleted", "ended", "exit_code", "is_initial", "node", "ready", "restart_after", "restarts", "running",
-        "stopping",
+        "bound", "created", "deleted", "ended", "exit_code", "is_initial", "node", "ready", "restart_after", "restarts",
+        "running", "stopping",
     )  # fmt: skip
 
-    def __init__(self, is_initial: bool) -> None:
+    def __init__(self, created: float, is_initial: bool) -> None:
+        self.created = created
         self.is_initial = is_initial
         self.node = ""
         self.bound: float | None = None
@@ -93,6 +101,7 @@ class WorkloadTimes:
     def __init__(self) -> None:
         self._timelines: dict[str, _Timeline] = {}  # by uid, in the order of creation
         self._workloads: dict[str, str] = {}  # by uid
+        self._newest = 0.0  # time of the last creation
         self._later: dict[str, list[str]] = {}  # uids of the pods that were created while recording, by workload
 
     def observe(self, seconds: float, pod: JSON, workload: str, *, initial: bool) -> None:
@@ -100,7 +109,8 @@ class WorkloadTimes:
         uid = pod["metadata"].get("uid", "")
         timeline = self._timelines.get(uid)
         if timeline is None:
-            timeline = self._timelines[uid] = _Timeline(initial)
+            self._newest = max(seconds, self._newest + _ORDER_SECONDS)
+            timeline = self._timelines[uid] = _Timeline(self._newest, initial)
             self._workloads[uid] = workload
             if not initial:
                 self._later.setdefault(workload, []).append(uid)
@@ -147,6 +157,20 @@ class WorkloadTimes:
             return self._timelines[uids[number % len(uids)]].times()
         return None
 
+    def created(self, workload: str, number: int) -> float | None:
+        """Return when the pod with this number was created, None if none is recorded. No two times are equal."""
+        uids = self._later.get(workload, ())
+        return self._timelines[uids[number]].created if number < len(uids) else None
+
+    def attempt_seconds(self) -> float:
+        """Return how long an attempt to schedule takes: a millisecond, or less if pods were bound at shorter intervals.
+
+        It is never 0: what happens at the same time precedes the attempt.
+        """
+        pods = [(it.bound, it.created) for it in self._timelines.values() if it.bound is not None and not it.is_initial]
+        seconds = _median([*_intervals(sorted(pods))])
+        return max(_ORDER_SECONDS, min(_ATTEMPT_SECONDS, _ATTEMPT_SECONDS if seconds is None else seconds))
+
     def medians(self) -> Mapping[str, PodTimes]:
         """Return the median times of starts and stops of each workload, and of all pods under ""."""
         starts: dict[str, list[float]] = {}
@@ -161,6 +185,21 @@ class WorkloadTimes:
             workload: PodTimes(start=_median(starts.get(workload)), stop=_median(stops.get(workload)))
             for workload in starts.keys() | stops.keys()
         }
+
+
+def _intervals(pods: list[tuple[float, float]]) -> Iterator[float]:
+    """Yield the mean interval between the bindings of pods that waited for each other.
+
+    pods: times of binding and creation, in the order of the bindings.
+    """
+    first, count = 0.0, 0
+    for (bound, _), (next_bound, next_created) in pairwise([*pods, (math.inf, 0.0)]):
+        if next_bound - bound <= _PAUSE_SECONDS and next_created <= bound:
+            first = first if count else bound
+            count += 1
+        elif count:
+            yield (bound - first) / count
+            count = 0
 
 
 def _median(values: list[float] | None) -> float | None:

@@ -38,6 +38,7 @@ from kubeloop.process.signals import first_of
 from kubeloop.recording.changes import Finding, Recording
 from kubeloop.recording.resources import recorded_resource
 from kubeloop.replay.measurement import Measurement
+from kubeloop.replay.recorded_pace import PacedTransport
 from kubeloop.replay.user_actions import RecordedDay, UserAction, as_node
 from kubeloop.replay.workloads import Workloads
 from kubeloop.testing.assembly import run_api_server, run_control_plane
@@ -170,8 +171,10 @@ class _Replay:
         day, clock = self._day, VirtualClock(start=self._day.start)
         # the recording may be of a kubeloop with the same seed, whose uids must not return
         rng = random.Random(f"replay/{self._options.seed}")
+        settings = self._options.settings()
         settings = msgspec.structs.replace(
-            self._options.settings(),
+            settings,
+            scheduler=msgspec.structs.replace(settings.scheduler, attempt_seconds=day.times.attempt_seconds()),
             controller_options=_CONTROLLER_OPTIONS,
             event_reasons=frozenset(),  # nothing reads them
         )
@@ -185,7 +188,8 @@ class _Replay:
                 *(api.store.subscribe(resource, self._owner_changed) for resource in _OWNERS),
             ]
             self._load(api.store, rfc3339(day.start), rng)
-            transport = MetricsTransport(MemoryTransport(api.handle), day.metrics, api.store, clock)
+            paced = PacedTransport(MemoryTransport(api.handle), day.times, day.taints, self._workloads.name_of)
+            transport = MetricsTransport(paced, day.metrics, api.store, clock)
             async with run_control_plane(
                 api, settings, clock=clock, rng=rng, exporter=self._exporter, transport=transport
             ):

@@ -44,6 +44,7 @@ from kubeloop.recording.validation import check_object
 from kubeloop.replay.pod_deletions import PodDeletions
 from kubeloop.replay.pod_times import WorkloadTimes
 from kubeloop.replay.provisioning_times import ProvisioningTimes
+from kubeloop.replay.recorded_pace import NODE_TAINTS, TaintTimes
 from kubeloop.replay.workloads import Workloads, controller_of, is_run_here
 
 ActionType = Literal["create", "patch", "patch status", "delete", "evict", "delete replaced", "lose node"]
@@ -69,7 +70,6 @@ _DISRUPTIONS: Final = (
     "DeletionByDeviceTaintManager",
     "DeletionByPodGC",
 )
-_NODE_TAINTS: Final = "node.kubernetes.io/"  # by conditions and spec.unschedulable
 _SERVER_METADATA: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 _FAIL: Final = "kubeloop.dev/fail"
 
@@ -101,6 +101,7 @@ class RecordedDay(msgspec.Struct):
     initial: list[tuple[Resource[Any], JSON]]
     actions: list[UserAction]
     times: WorkloadTimes
+    taints: TaintTimes
     workload_of: Mapping[str, str]
     metrics: RecordedMetrics
     findings: list[Finding]
@@ -139,6 +140,7 @@ def read_day(recording: Recording, limit: MemoryLimit | None = None) -> Recorded
         initial=reader.initial,
         actions=reader.actions,
         times=reader.times,
+        taints=reader.taints,
         workload_of=reader.workload_of,
         metrics=reader.metrics,
         findings=[*recording.findings, *reader.metrics.findings(recording.name)],
@@ -152,6 +154,7 @@ class _Reader:
         self.initial: list[tuple[Resource[Any], JSON]] = []
         self.actions: list[UserAction] = []
         self.times = WorkloadTimes()
+        self.taints = TaintTimes()
         self.workload_of: dict[str, str] = {}
         self.metrics = RecordedMetrics(start)
         self._workloads = Workloads()
@@ -297,6 +300,7 @@ class _Reader:
             return
         before = change.before
         assert before is not None
+        self.taints.observe(change.seconds, before, node)
         patch = _changes_of_users(NODES, before, node)
         failure = _failure(node)
         if failure != _failure(before):
@@ -401,7 +405,7 @@ def _spec_of_users(resource: Resource[Any], spec: JSON, metadata: JSON) -> JSON:
             {name: value for name, value in port.items() if name != "nodePort"} for port in spec.get("ports") or ()
         ]
     elif resource is NODES:
-        spec["taints"] = [taint for taint in spec.get("taints") or () if not taint["key"].startswith(_NODE_TAINTS)]
+        spec["taints"] = [taint for taint in spec.get("taints") or () if not taint["key"].startswith(NODE_TAINTS)]
     elif resource is JOBS and not spec.get("manualSelector"):
         spec.pop("selector", None)
         template = spec.get("template") or {}

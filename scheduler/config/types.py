@@ -138,7 +138,8 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True):
     percentage_of_nodes_to_score: None: filter all nodes; 0: kube-scheduler's adaptive percentage. parallelism is only
     shown by /configz: masks need no goroutines. kubeloop's own settings: tie_break, how one of the nodes with the
     highest score is chosen; assumed_pod_ttl_seconds, None: never; class_cache: cache results per class of pods;
-    max_bindings_in_flight. client_connection, leader_election: for the process that connects and elects; None: not set.
+    max_bindings_in_flight; attempt_seconds: from one attempt to the next, in virtual time. client_connection,
+    leader_election: for the process that connects and elects; None: not set.
     """
 
     profiles: tuple[Profile, ...] = (Profile(),)
@@ -153,6 +154,7 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True):
     class_cache: bool = True
     max_bindings_in_flight: int = DEFAULT_MAX_BINDINGS_IN_FLIGHT
     drain_seconds: float = 10.0
+    attempt_seconds: float = 0.0
     client_connection: ClientConnectionConfiguration | None = None
     leader_election: LeaderElectionConfiguration | None = None
 

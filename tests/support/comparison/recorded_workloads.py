@@ -360,6 +360,43 @@ def waiting_for_room(user: User) -> None:
         user.wait("second", **phases)
 
 
+def uncordon(user: User) -> None:
+    """Equal pods wait while nodes are cordoned, some of them since several attempts. The nodes return one by one."""
+    cordon(user, 1, 2)
+    user.create("Deployment", "web", user.app("web", 9, user.pod_spec()))
+    user.wait("web", Running=4, Pending=5)
+    time.sleep(2.0)
+    user.scale("web", 14)
+    user.wait("web", Running=4, Pending=10)
+    time.sleep(2.0)
+    for number, phases in ((1, {"Running": 10, "Pending": 4}), (2, {"Running": 14})):
+        user.patch_node(number, {"spec": {"unschedulable": False}})
+        user.wait("web", **phases)
+        time.sleep(2.0)
+
+
+def cordon(user: User, *numbers: int) -> None:
+    """Cordon nodes, and wait for their taints."""
+    for number in numbers:
+        user.patch_node(number, {"spec": {"unschedulable": True}})
+        path = f"/api/v1/nodes/{user.node(number)}"
+        user.wait_until(lambda path=path: bool(user.server.request("GET", path)["spec"].get("taints")), "taint")
+
+
+def room_by_deletions(user: User) -> None:
+    """Two Deployments with pods of equal priority wait; pods of a third are deleted one by one."""
+    user.create("Deployment", "first", user.app("first", 5, user.pod_spec()))
+    user.wait("first", Running=5)
+    for name in ("second", "third"):
+        user.create("Deployment", name, user.app(name, 3, user.pod_spec()))
+        user.wait(name, Pending=3)
+        time.sleep(1.0)
+    for left in (4, 3, 2, 1):
+        user.scale("first", left)
+        user.wait("", Running=5, Pending=left + 1)
+        time.sleep(1.0)
+
+
 WORKLOADS: Final[Mapping[str, tuple[Callable[[User], None], tuple[int, ...]]]] = {
     "node-loss": (node_loss, (9, 7, 12)),  # takes longest
     "rollout-apart": (rollout_apart, (4, 6, 9, 13)),
@@ -377,6 +414,8 @@ WORKLOADS: Final[Mapping[str, tuple[Callable[[User], None], tuple[int, ...]]]] =
     "drain": (drain, (5, 8, 13)),
     "taint": (taint, (5, 8, 13)),
     "waiting-for-room": (waiting_for_room, (4, 5)),
+    "uncordon": (uncordon, (4, 6, 9)),
+    "room-by-deletions": (room_by_deletions, (5,)),
 }
 """By name: what its users do, and the CPUs of the nodes of its pool."""
 

@@ -90,11 +90,11 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def _replicas(result: ReplayResult) -> list[int]:
-    """Return the number of pods at each full minute."""
+    """Return the number of pods at each full minute, within the milliseconds of a recording."""
     runs = result.measurement.runs.values()
     ended = [SECONDS if it.deleted is None else it.deleted for it in runs]
     minutes = range(60, int(SECONDS), 60)
-    return [sum(it.created <= at < end for it, end in zip(runs, ended, strict=True)) for at in minutes]
+    return [sum(it.created <= at + 0.001 < end for it, end in zip(runs, ended, strict=True)) for at in minutes]
 
 
 def test_autoscaler_scales_as_recorded(recorded: Path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kubeloop.replay.pod_times import PodTimes, WorkloadTimes
 
 
@@ -100,3 +102,28 @@ def test_time_to_stop_begins_when_a_failed_node_returns():
     recorded = times.of("job default/a", 0)
     assert recorded is not None
     assert recorded.stop == 1.5
+
+
+def test_creation_times_keep_the_order_of_the_recording():
+    times = WorkloadTimes()
+    for uid in ("b", "a", "c"):
+        observe(times, uid, (1.0, pod(uid)))
+    created = [times.created("job default/a", number) for number in range(4)]
+    assert created == pytest.approx([1.0, 1.00001, 1.00002, None])
+
+
+@pytest.mark.parametrize(
+    ("bound", "seconds"),
+    [
+        ([5.0, 5.0004, 5.0008], 0.0004),
+        ([5.0, 5.02, 5.04], 0.001),  # kube-scheduler waits for something else
+        ([5.0, 5.0, 5.0], 0.00001),  # recorded in virtual time
+        ([5.0], 0.001),
+    ],
+)
+def test_attempt_takes_at_most_the_interval_between_bindings(bound: list[float], seconds: float):
+    times = WorkloadTimes()
+    for number, bound_at in enumerate(bound):
+        uid = str(number)
+        observe(times, uid, (1.0, pod(uid)), (bound_at, pod(uid, node="n")))
+    assert times.attempt_seconds() == pytest.approx(seconds)
