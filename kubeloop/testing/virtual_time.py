@@ -30,6 +30,7 @@ Ts = TypeVarTuple("Ts")
 
 _MAX_TASKS_LISTED = 20
 _MAX_CANCELLED_TIMERS = 100  # with more of them, in most of the heap, all are removed
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YOUNG_OBJECTS = 40_000  # new objects per garbage collection: a run creates many objects and little garbage
 
 
@@ -126,7 +127,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._scheduled
-        if self._timer_cancelled_count:
+        if self._timer_cancelled_count > _MAX_CANCELLED_TIMERS or (timers and timers[0].timer.cancelled()):
             self._drop_cancelled_timers(timers)
         if not ready:
             if self._other_callbacks:
@@ -218,7 +219,7 @@ class VirtualClock:
         return self._start_ns + round(loop.time() * 1e9)
 
     def now(self) -> datetime:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.time_ns() // 1_000)
+        return _EPOCH + timedelta(microseconds=self.time_ns() // 1_000)
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -74,8 +74,8 @@ def registrations(plugins: Iterable[Plugin], *, pod_groups: bool = False) -> lis
     every_resource = (*EVERY_RESOURCE, events.POD_GROUP) if pod_groups else EVERY_RESOURCE
     result = []
     for plugin in plugins:
-        if isinstance(plugin, EnqueueExtensions):
-            registered: Sequence[ClusterEventWithHint] = _registered_by(plugin)
+        if callable(getattr(plugin, "events_to_register", None)):  # isinstance() of a protocol takes 10 us
+            registered: Sequence[ClusterEventWithHint] = _registered_by(cast("EnqueueExtensions", plugin))
         else:
             registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in every_resource]
         on_node_add = on_taint_update = False

@@ -56,7 +56,8 @@ def equal_ignore_hash(a: Mapping[str, JSONValue], b: Mapping[str, JSONValue]) ->
     fields are ignored; a nil pointer differs from a pointer to a zero value.
     """
     a, b = without_hash_label(a), without_hash_label(b)
-    return a == b or canonical(a) == canonical(b)
+    # the specs first: their forms are stored, and those of two revisions differ
+    return a == b or (_canonical_spec(a) == _canonical_spec(b) and _canonical_metadata(a) == _canonical_metadata(b))
 
 
 # --- canonical form ------------------------------------------------------------------------------------------------
@@ -68,21 +69,29 @@ _canonical_specs: OrderedDict[int, tuple[Mapping[str, JSONValue], Any]] = Ordere
 
 def canonical(template: Mapping[str, JSONValue]) -> Any:
     """Return a form of the template that compares equal (==) exactly for semantically equal templates."""
+    return _canonical_metadata(template), _canonical_spec(template)
+
+
+def _canonical_metadata(template: Mapping[str, JSONValue]) -> Any:
+    return _canonical(type_ref("meta/v1.ObjectMeta"), template.get("metadata"))
+
+
+def _canonical_spec(template: Mapping[str, JSONValue]) -> Any:
+    """Return that form of the template's spec."""
     spec = template.get("spec")
     key = id(spec)
     cached = _canonical_specs.get(key)
     if cached is not None and cached[0] is spec:
-        canonical_spec = cached[1]
         _canonical_specs.move_to_end(key)
-    else:
-        canonical_spec = _canonical(type_ref("core/v1.PodSpec"), spec)
-        if isinstance(spec, dict):
-            # Every sync of a Deployment compares the same spec again. The entry keeps the spec alive, so that its id
-            # is not reused.
-            _canonical_specs[key] = (spec, canonical_spec)
-            if len(_canonical_specs) > _MAX_CANONICAL_SPECS:
-                _canonical_specs.popitem(last=False)
-    return _canonical(type_ref("meta/v1.ObjectMeta"), template.get("metadata")), canonical_spec
+        return cached[1]
+    result = _canonical(type_ref("core/v1.PodSpec"), spec)
+    if isinstance(spec, dict):
+        # Every sync of a Deployment compares the same spec again. The entry keeps the spec alive, so that its id
+        # is not reused.
+        _canonical_specs[key] = (spec, result)
+        if len(_canonical_specs) > _MAX_CANONICAL_SPECS:
+            _canonical_specs.popitem(last=False)
+    return result
 
 
 def _canonical(ref: TypeRef, value: JSONValue) -> Any:

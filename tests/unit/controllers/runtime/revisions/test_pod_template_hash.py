@@ -216,3 +216,10 @@ def test_collision_count_is_hashed_as_little_endian_int32():
 )
 def test_dump_has_the_form_of_go(spec, text):
     assert text in dump(template(**spec))
+
+
+def test_metadata_of_templates_with_different_specs_is_not_converted(monkeypatch):
+    monkeypatch.setattr(pod_template_hash_module, "_canonical_metadata", lambda _template: pytest.fail("converted"))
+    assert not equal_ignore_hash(
+        {"metadata": {}, "spec": {"nodeName": "a"}}, {"metadata": {}, "spec": {"nodeName": "b"}}
+    )
