@@ -13,8 +13,10 @@ import contextlib
 import dataclasses
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +28,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.client.api_client import ApiClient
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import AlreadyExists, ApiError
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
@@ -67,6 +70,8 @@ CONTROLLERS: Final = frozenset(
 _NOT_COPIED: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)  # nothing can be called
 _EVENT_REASONS: Final = frozenset({"FailedCreate", "Preempted"})  # that the result is read from
 _BACKGROUND: Final = frozenset({EVENTS.group_resource, LEASES.group_resource})
+_POD_STATUS: Final = re.compile(r"/api/v1/namespaces/[^/]+/pods/[^/]+/status")
+_BINDING: Final = re.compile(r"/api/v1/namespaces/[^/]+/pods/[^/]+/binding")
 _NEVER_SECONDS: Final = 1e9
 
 
@@ -83,14 +88,60 @@ class RunningCluster:
         return {stored.key: stored.object for stored in self.store.table(resource).list()}
 
 
+class SchedulerWrites:
+    """A transport that keeps what the scheduler writes about pods from the API server where only the plan reads it.
+
+    messages: of the last attempt, by uid of the pod; these conditions are never sent. counts_only: bindings are not
+    sent either, so that pods only take their room in the scheduler's cache. placed: uids of those pods. The API server,
+    nodes and caches of all controllers take several times as long as the attempts.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.messages: dict[str, str] = {}
+        self.counts_only = False
+        self.placed: set[str] = set()
+
+    @property
+    def server(self) -> str:
+        return self._transport.server
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        if self.counts_only and request.method == "POST" and _BINDING.fullmatch(request.target):
+            self.placed.add(msgspec.json.decode(request.body)["metadata"]["uid"])
+            return HttpResponse(201, b'{"kind":"Status","apiVersion":"v1","status":"Success"}')
+        if request.method == "PATCH" and _POD_STATUS.fullmatch(request.target):
+            match msgspec.json.decode(request.body):
+                case {
+                    "metadata": {"uid": uid},
+                    "status": {"conditions": [{"type": "PodScheduled", "message": message}], **others},
+                } if not others:
+                    self.messages[uid] = message
+                    return HttpResponse(200, b"{}")
+        return await self._transport.send(request)
+
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[StreamedResponse]:
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
 class ClusterCopy(RunningCluster):
     """A running copy. metrics: of its autoscalers."""
 
     def __init__(
-        self, api: ApiServer, plane: ControlPlane, client: ApiClient, clock: Clock, metrics: RecordedMetrics
+        self,
+        api: ApiServer,
+        plane: ControlPlane,
+        client: ApiClient,
+        clock: Clock,
+        metrics: RecordedMetrics,
+        scheduler_writes: SchedulerWrites,
     ) -> None:
         super().__init__(api.store, client, clock)
         self.metrics = metrics
+        self.scheduler_writes = scheduler_writes
         self.plane = plane
         self._changed_at = asyncio.get_running_loop().time()
         self._changes: Counter[str] = Counter()
@@ -184,9 +235,10 @@ async def running_copy(
             api.store.delete(STORAGE_CLASSES, "", DEFAULT_CLASS)
         await _create(client, state)
         metrics = metrics_of(state)
-        transport = MetricsTransport(MemoryTransport(api.handle), metrics, api.store, clock)
+        scheduler_writes = SchedulerWrites(MemoryTransport(api.handle))
+        transport = MetricsTransport(scheduler_writes, metrics, api.store, clock)
         async with run_control_plane(api, settings, clock=clock, rng=rng, transport=transport) as plane:
-            yield ClusterCopy(api, plane, client, clock, metrics)
+            yield ClusterCopy(api, plane, client, clock, metrics, scheduler_writes)
 
 
 def _load(api: ApiServer, state: ClusterState) -> None:

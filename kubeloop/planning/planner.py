@@ -212,7 +212,11 @@ class _Planner:
     # --- nodes that would help ---------------------------------------------------------------------------------------
 
     async def _helping_nodes(self, copy: ClusterCopy) -> str:
-        """Return the nodes with which nothing would be pending, "" if none of the cluster's kinds would help."""
+        """Return the nodes with which nothing would be pending, "" if none of the cluster's kinds would help.
+
+        Pods that get a node are not started.
+        """
+        copy.scheduler_writes.counts_only = True
         pools: dict[str, list[str]] = {}
         nodes = copy.objects(NODES)
         for name, node in nodes.items():
@@ -275,7 +279,8 @@ class _Planner:
 
 
 def _pending(copy: ClusterCopy) -> list[JSON]:
-    return [pod for pod in copy.objects(PODS).values() if is_pending(pod)]
+    placed = copy.scheduler_writes.placed
+    return [pod for pod in copy.objects(PODS).values() if is_pending(pod) and pod["metadata"]["uid"] not in placed]
 
 
 def _use(copy: ClusterCopy) -> NodeUse:

@@ -248,7 +248,8 @@ class WorkloadOutcomes:
         by_message: dict[tuple[str, bool], list[JSON]] = {}
         for pod in pods:
             was_pending = pod["metadata"]["uid"] in self._pending_before
-            by_message.setdefault((_message(pod), was_pending), []).append(pod)
+            message = self._copy.scheduler_writes.messages.get(pod["metadata"]["uid"]) or _message(pod)
+            by_message.setdefault((message, was_pending), []).append(pod)
         return [self._explanation(group, message, was_pending) for (message, was_pending), group in by_message.items()]
 
     def _explanation(self, pods: list[JSON], message: str, was_pending: bool) -> UnplacedPods:

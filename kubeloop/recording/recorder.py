@@ -11,14 +11,14 @@ import asyncio
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 
 from kubeloop.informers.reflector import Reflector
-from kubeloop.kube.client.api_client import ApiClient
+from kubeloop.kube.client.api_client import ApiClient, ListPage
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Forbidden, NotFound, ServerUnreachable
 from kubeloop.kube.json_object import JSON
@@ -27,13 +27,36 @@ from kubeloop.kube.user_error import UserError
 from kubeloop.process.api_server_check import refused_error, unreachable_error
 from kubeloop.process.observation.cluster_access import may_watch
 from kubeloop.process.observation.object_stream import ObjectReceiver, ObjectStream
-from kubeloop.recording.changes import ClusterState, Finding
+from kubeloop.process.signals import first_of
+from kubeloop.recording.changes import ClusterState, Finding, key_of
 from kubeloop.recording.memory import MemoryLimit
 from kubeloop.recording.resources import RECORDED, REQUIRED
 from kubeloop.recording.writer import RecordingWriter
 
 FLUSH_SECONDS: Final = 1.0
-_CHECKS: Final = 4  # resources whose permissions are checked at the same time
+_CONCURRENT: Final = 4  # resources that are read, or whose permissions are checked, at the same time
+
+
+class _Metadata(TypedDict, total=False):
+    """ObjectMeta without managedFields, which are not decoded."""
+
+    name: str
+    generateName: str
+    namespace: str
+    uid: str
+    resourceVersion: str
+    generation: int
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    deletionGracePeriodSeconds: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+    finalizers: Any
+
+
+_decode: Final[Callable[[msgspec.Raw], Any]] = msgspec.json.Decoder().decode
+_decode_metadata: Final[Callable[[msgspec.Raw], Any]] = msgspec.json.Decoder(_Metadata).decode
 
 
 class ResourceRecorder(ObjectReceiver[JSON]):
@@ -142,7 +165,7 @@ async def recorded_resources(
 
     Raises UserError if the server does not respond, or nodes or pods may not be listed.
     """
-    slots = asyncio.Semaphore(_CHECKS)
+    slots = asyncio.Semaphore(_CONCURRENT)
     denied: dict[str, str] = {}
 
     async def is_recorded(resource: Resource[Any]) -> bool:
@@ -186,12 +209,18 @@ async def read_cluster(
     resources, denied = await recorded_resources(client, "", watch=False)
     server, state = client.transport.server, ClusterState(clock.now())
     limit = limit or MemoryLimit(server)
-    for resource in resources:
-        async for page in client.pages(_plain(resource)):
-            if page.restarted:
-                state.objects.pop(resource.group_resource, None)
-            limit.add(len(msgspec.json.encode(page.items)))
-            _put_all(state, resource, page.items)
+    slots = asyncio.Semaphore(_CONCURRENT)
+
+    async def read(resource: Resource[Any], group: asyncio.TaskGroup) -> None:
+        async with slots:
+            state.objects[resource.group_resource] = await _read_all(client, resource, limit, group)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for resource in resources:
+                group.create_task(read(resource, group), name=f"read/{resource.plural}")
+    except ExceptionGroup as failed:
+        raise first_of(failed, UserError) or failed from None
     findings = [
         Finding(server, f"{name} may not be listed: {reason}", f"the result is that of a cluster without {name}")
         for name, reason in sorted(denied.items())
@@ -199,11 +228,31 @@ async def read_cluster(
     return state, findings
 
 
-def _put_all(state: ClusterState, resource: Resource[Any], objects: Iterable[JSON]) -> None:
-    for obj in objects:
-        metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
-        state.put(resource, body)
+async def _read_all(
+    client: ApiClient, resource: Resource[Any], limit: MemoryLimit, group: asyncio.TaskGroup
+) -> dict[str, JSON]:
+    """Return the objects of a resource by key, without managedFields, which are half of what the server sends.
+
+    group: of the tasks that wait for the next page while one is decoded.
+    """
+    objects: dict[str, JSON] = {}
+    pages = client.pages(dataclasses.replace(resource, type=dict[str, msgspec.Raw]))
+
+    async def next_page() -> ListPage[dict[str, msgspec.Raw]] | None:
+        return await anext(pages, None)
+
+    following = group.create_task(next_page())
+    while (page := await following) is not None:
+        following = group.create_task(next_page())
+        await asyncio.sleep(0)  # send the request
+        if page.restarted:
+            objects.clear()
+        for fields in page.items:
+            limit.add(sum(map(len, fields.values())))
+            obj = {"apiVersion": resource.api_version, "kind": resource.kind}
+            obj |= {name: (_decode_metadata if name == "metadata" else _decode)(raw) for name, raw in fields.items()}
+            objects[key_of(obj)] = obj
+    return objects
 
 
 def _plain(resource: Resource[Any]) -> Resource[dict[str, Any]]:

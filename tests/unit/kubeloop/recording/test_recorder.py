@@ -14,6 +14,7 @@ from kubeloop.kube.client.transport import HttpRequest, TransportError
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.kube.user_error import UserError
 from kubeloop.recording.changes import state_at
+from kubeloop.recording.memory import MemoryLimit
 from kubeloop.recording.reader import RecordingFile
 from kubeloop.recording.recorder import ClusterRecorder, read_cluster, recorded_resources
 from kubeloop.recording.resources import RECORDED
@@ -178,6 +179,38 @@ async def test_live_cluster_is_read_without_what_may_not_be_listed(clock, rng):
             "memory://: resourcequotas may not be listed: resourcequotas is forbidden; "
             "the result is that of a cluster without resourcequotas"
         ]
+
+
+async def test_live_cluster_is_read_in_pages_without_managed_fields(clock, rng):
+    async with memory_cluster(clock=clock, nodes=5) as cluster:
+        state, _ = await read_cluster(ApiClient(SmallPages(cluster.client.transport), clock=clock, rng=rng), clock)
+        assert list(state.of(NODES)) == [f"node-{number}" for number in range(5)]
+        assert state.of(NODES)["node-3"] == await cluster.client.get_raw(NODES, "node-3")
+
+
+async def test_live_cluster_that_is_larger_than_memory_is_refused(clock, rng):
+    async with memory_cluster(clock=clock, nodes=5) as cluster:
+        transport = SmallPages(cluster.client.transport)
+        with pytest.raises(UserError, match="live: the cluster is larger than memory"):
+            await read_cluster(ApiClient(transport, clock=clock, rng=rng), clock, MemoryLimit("live", 10_000))
+
+
+class SmallPages:
+    """Requests pages of two objects, which have managedFields."""
+
+    def __init__(self, transport):
+        self._transport = transport
+
+    def __getattr__(self, name):
+        return getattr(self._transport, name)
+
+    async def send(self, request):
+        target = request.target.replace("limit=500", "limit=2")
+        response = await self._transport.send(msgspec.structs.replace(request, target=target))
+        page = msgspec.json.decode(response.body)
+        for item in page.get("items", ()):
+            item["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]
+        return msgspec.structs.replace(response, body=msgspec.json.encode(page))
 
 
 class BreakableTransport:
