@@ -257,14 +257,26 @@ class Tracing:
             started = loop.time()
             if self._enqueued != enqueued_before:
                 enqueued_before, last_enqueued_at = self._enqueued, started
+            share = self._export_share(quiet=started - last_enqueued_at >= QUIET_SECONDS)
+            if not share:
+                await asyncio.sleep(QUIET_SECONDS)
+                continue
             began_ns = self._clock.time_ns()
             self._export(SLICE_LIMIT)
             spent_seconds = max(loop.time() - started, (self._clock.time_ns() - began_ns) / 1e9)
+            await asyncio.sleep(spent_seconds * (1 / share - 1))
+
+    def _export_share(self, *, quiet: bool) -> float:
+        """Return the share of the loop's time in which spans are built. quiet: no trace has finished lately."""
+        share = BUSY_SHARE
+        if quiet:
             share = IDLE_SHARE
-            if started - last_enqueued_at < QUIET_SECONDS:
-                share = LATE_SHARE if self._oldest_waits_ns() > LATE_SECONDS * 1e9 else BUSY_SHARE
-            fullness = max(0.0, 2 * len(self._outbox) / OUTBOX_LIMIT - 1)  # from half full on, before any is dropped
-            await asyncio.sleep(spent_seconds * (1 / (share + (1 - share) * fullness) - 1))
+        elif self._oldest_waits_ns() > LATE_SECONDS * 1e9:
+            share = LATE_SHARE
+        elif len(self._outbox) > SLICE_LIMIT:  # a burst, which BUSY_SHARE cannot follow
+            share = 0.0
+        fullness = max(0.0, 2 * len(self._outbox) / OUTBOX_LIMIT - 1)  # from half full on, before any is dropped
+        return share + (1 - share) * fullness
 
     def _oldest_waits_ns(self) -> int:
         if not self._outbox:

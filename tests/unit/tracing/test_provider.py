@@ -11,7 +11,7 @@ import pytest
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.user_error import UserError
 from kubeloop.tracing.metrics_interface import TracedPod, TraceMetrics
-from kubeloop.tracing.provider import STANDBY_SECONDS, Tracing
+from kubeloop.tracing.provider import LATE_SECONDS, QUIET_SECONDS, SLICE_LIMIT, STANDBY_SECONDS, Tracing
 from support.traces.pod_traces import trace_pod
 
 
@@ -40,6 +40,32 @@ async def test_run_exports_in_background_and_rest_at_end(tracing, pod, manual_cl
         task.cancel()
     assert len(exporter.traces) == 2
     assert exporter.is_shut_down
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("per_second", "exported"), [(1, 10), (100, 0)])
+async def test_burst_of_traces_is_exported_after_its_end(tracing, pod, manual_clock, exporter, per_second, exported):
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(tracing.run())
+        for number in range(10 * per_second):
+            trace_pod(tracing, pod, manual_clock, f"web-{number}", 1)
+            await asyncio.sleep(1 / per_second)
+        assert len(exporter.traces) == pytest.approx(exported, abs=2 * SLICE_LIMIT if per_second > 1 else 1)
+        await asyncio.sleep(3 * QUIET_SECONDS)
+        assert len(exporter.traces) == 10 * per_second
+        task.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_traces_that_end_without_pause_are_exported_when_late(tracing, pod, manual_clock, exporter):
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(tracing.run())
+        for number in range(4_000):
+            trace_pod(tracing, pod, manual_clock, f"web-{number}", 1)
+            manual_clock.pass_ms(9)
+            await asyncio.sleep(0.01)
+        assert len(exporter.traces) > 4_000 - (LATE_SECONDS + 2 * QUIET_SECONDS) * 100
+        task.cancel()
 
 
 class RecordingMetrics(TraceMetrics):
