@@ -46,8 +46,8 @@ class DryRuns(Protocol):
         """Start a dry run on `node`."""
         ...
 
-    def capacity_needed(self, snapshot: Snapshot) -> tuple[Mapping[str, int], Mask] | None:
-        """Return what the pod needs of each resource, and the nodes that only a lack of it or of slots rejects [N].
+    def capacity_needed(self, snapshot: Snapshot, rows: Rows) -> tuple[Mapping[str, int], Mask] | None:
+        """Return what the pod needs of each resource, and the rows that only a lack of it or of slots rejects [K].
 
         None: other filters read pods, or cannot be evaluated for all nodes at once; then start a dry run on each.
         """

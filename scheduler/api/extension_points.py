@@ -58,7 +58,7 @@ class FilterPaused(BaseException):
 class RowStatuses(msgspec.Struct, frozen=True):
     """Statuses of K rejected rows: statuses[codes[i]] is that of the i-th row. codes: int [K]."""
 
-    codes: npt.NDArray[np.intp]
+    codes: npt.NDArray[np.integer[Any]]
     statuses: Sequence[Status]
 
 

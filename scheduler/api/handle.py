@@ -44,6 +44,10 @@ class PodNominator(Protocol):
         """Increases with every change of a nomination."""
         ...
 
+    def changed_since(self, version: int) -> set[str] | None:
+        """Return the nodes whose nominations changed after `version`; None if that is not known any more."""
+        ...
+
     def nodes(self) -> Set[str]:
         """Return the nodes with nominated pods."""
         ...

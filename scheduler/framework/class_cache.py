@@ -12,11 +12,11 @@ from collections import OrderedDict
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
+from kubeloop.scheduler.framework.status_codes import StatusCodes
 
 PASSED = np.iinfo(np.int16).max
 """Value in `first_rejecting`: no row-local filter rejects the node."""
@@ -25,9 +25,9 @@ FEW_ROWS = 4
 """Up to this many rows, the per-node form is faster than the array form. The class cache mostly refreshes that few."""
 
 MAX_CACHED_BYTES, MAX_CLASSES = 64 << 20, 2048
-"""Limits of the cached results, the least recently used first removed; about 1,000 classes at 5,000 nodes."""
+"""Limits of the cached results, the least recently used first removed; about 800 classes at 5,000 nodes."""
 
-_BYTES_PER_NODE = 12  # per class: first_rejecting, base, and raw scores that differ between nodes
+_BYTES_PER_NODE = 16  # per class: first_rejecting, base, codes of statuses, and raw scores that differ between nodes
 
 
 class ClassResults:
@@ -38,7 +38,7 @@ class ClassResults:
     weighted: plugin -> the same, normalized and weighted over all rows, until a raw score of the plugin changes.
     Scores in raw and weighted that are equal on all nodes, the usual case, take no memory and are read only.
     nominated_fits: by priority, for pods whose filters only read sums of requests.
-    statuses: row -> status of the rejection by a row-local filter, if it was computed since the row changed.
+    statuses: of the rejections by the row-local filters, as far as computed since the row changed.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class ClassResults:
         self.raw: dict[str, Scores] = {}
         self.scored_by: tuple[str, ...] = ()
         self.nominated_fits: dict[int, NominatedFitCache] = {}
-        self.statuses: dict[int, Status] = {}
+        self.statuses: StatusCodes | None = None
         self.weighted: dict[str, Scores] = {}
 
     def write_raw(self, plugin: str, rows: Rows | int, scores: Scores | int) -> None:

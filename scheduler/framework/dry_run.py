@@ -41,7 +41,7 @@ class NodeDryRuns:
             return _SummedNode(self._node_filters, self._filters, self._sum_filters, self._state, self._pod, node)
         return _CopiedNode(self._node_filters, self._state, self._pod, node)
 
-    def capacity_needed(self, snapshot: Snapshot) -> tuple[Mapping[str, int], Mask] | None:
+    def capacity_needed(self, snapshot: Snapshot, rows: Rows) -> tuple[Mapping[str, int], Mask] | None:
         others = [plugin for plugin in self._filters if plugin not in self._sum_filters]
         by_rows = self._node_filters.filters_by_rows
         if (
@@ -51,25 +51,26 @@ class NodeDryRuns:
             or not all(plugin.name in by_rows for plugin in others)
         ):
             return None
-        passing = np.ones(len(snapshot), np.bool_)
-        for plugin in others:
-            rows = np.flatnonzero(passing)
-            passing[rows] = plugin.filter_rows(self._state, self._pod, snapshot, rows).passed
+        passing = np.ones(len(rows), np.bool_)
+        for plugin in others if len(rows) else ():
+            left = np.flatnonzero(passing)
+            passing[left] = plugin.filter_rows(self._state, self._pod, snapshot, rows[left]).passed
         return self._sum_filters[0].resources_needed(self._state, self._pod), passing
 
     def filter_with_nominated(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Status | None]:
         """Filter each of `rows` with the pods nominated to it; None if the pod fits, or if there are none."""
         infos = snapshot.node_infos
         nominated = [self._node_filters.nominated_pods(self._pod, infos[row].name) for row in rows]
-        capacity = self.capacity_needed(snapshot) if len(rows) > FEW_ROWS else None
+        array = np.array(rows, np.intp)
+        capacity = self.capacity_needed(snapshot, array) if len(rows) > FEW_ROWS else None
         if capacity is None:
             return [self(infos[row]).run_filters() if pods else None for row, pods in zip(rows, nominated, strict=True)]
         _, passing = capacity
-        explained = self._filter_with(nominated, snapshot, np.array(rows, np.intp), 0, {})
+        explained = self._filter_with(nominated, snapshot, array, 0, {})
         statuses: list[Status | None] = []
-        for row, pods, code in zip(rows, nominated, explained.codes.tolist(), strict=True):
+        for row, pods, code, passes in zip(rows, nominated, explained.codes.tolist(), passing.tolist(), strict=True):
             status = explained.statuses[code]
-            if pods and not passing[row]:
+            if pods and not passes:
                 statuses.append(self(infos[row]).run_filters())
             else:
                 statuses.append(status if pods and status.reasons else None)

@@ -42,6 +42,7 @@ class NodeToStatus:
         self.absent = _ABSENT
         self._codes = _NOT_COMPUTED  # [N] once computed: indexes of _statuses
         self._statuses: list[Status] = []
+        self._counts: list[int] | None = None  # of the rows with each of _statuses, if computed
         self._set: dict[str, Status] = {}
         self._unexplained: list[tuple[str, Rows, RejectionStatuses]] = []  # not yet in _codes
         self._overridden: list[tuple[Rows, RowStatuses]] = []  # likewise
@@ -98,9 +99,8 @@ class NodeToStatus:
         self._compute_codes()
         counts: Counter[str] = Counter()
         rejected = 0
-        by_status = np.bincount(self._codes[self._codes >= 0], minlength=len(self._statuses)).tolist()
         for status, number in (
-            *zip(self._statuses, by_status, strict=True),
+            *zip(self._statuses, self._by_status, strict=True),
             *((status, 1) for status in self._unknown_nodes().values()),
         ):
             rejected += number
@@ -120,8 +120,7 @@ class NodeToStatus:
         counts: Counter[str] = Counter()
         if len(self._codes) or self._overridden or (self._set and self._unexplained):
             self._compute_codes()
-            by_status = np.bincount(self._codes[self._codes >= 0], minlength=len(self._statuses)).tolist()
-            for status, number in zip(self._statuses, by_status, strict=True):
+            for status, number in zip(self._statuses, self._by_status, strict=True):
                 if number:
                     counts[status.plugin] += number
             counts.update(status.plugin for status in self._unknown_nodes().values())
@@ -130,6 +129,13 @@ class NodeToStatus:
         for plugin, rows, _ in self._unexplained:
             counts[plugin] += len(rows)
         return dict(counts)
+
+    @property
+    def _by_status(self) -> list[int]:
+        """The number of rows with each of `_statuses`."""
+        if self._counts is None:
+            self._counts = np.bincount(self._codes - _NOT_REJECTED, minlength=len(self._statuses) + 1)[1:].tolist()
+        return self._counts
 
     def _unknown_nodes(self) -> dict[str, Status]:
         """Return nodes that are not in the snapshot: extenders may name any node."""
@@ -141,6 +147,7 @@ class NodeToStatus:
     def _append(self, row: int, status: Status) -> None:
         self._codes[row] = len(self._statuses)
         self._statuses.append(status)
+        self._counts = None
 
     def _compute_codes(self) -> None:
         if not len(self._codes) and len(self._snapshot):
@@ -156,6 +163,7 @@ class NodeToStatus:
             self._codes[rows] = statuses.codes + len(self._statuses)
             self._statuses.extend(statuses.statuses)
         if is_first or self._unexplained or self._overridden:
+            self._counts = None
             row_of = self._snapshot.row_of
             for name, status in self._set.items():
                 if name in row_of:

@@ -15,21 +15,18 @@ from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.framework.status_codes import NO_STATUS, StatusCodes
 from kubeloop.scheduler.queue.nominator import Nominator
-
-_FITS = -1
 
 
 class NominatedFitCache:
-    """Results for pods of one class and priority. codes int [N]: indexes of `_statuses`, or _FITS."""
+    """Results for pods of one class and priority."""
 
-    __slots__ = ("_code_of", "_codes", "_generation", "_layout", "_pending", "_statuses", "_version")
+    __slots__ = ("_generation", "_layout", "_pending", "_statuses", "_version")
 
     def __init__(self) -> None:
         self._layout = self._generation = self._version = -1
-        self._codes = np.full(0, _FITS, np.intp)
-        self._statuses: list[Status] = []
-        self._code_of: dict[int, int] = {}  # by identity of a status in `_statuses`
+        self._statuses = StatusCodes(0)  # rows that fit have none
         self._pending: set[str] = set()
 
     def rejections(
@@ -46,9 +43,8 @@ class NominatedFitCache:
         the class are filtered with this pod.
         """
         names = nominator.changed_since(self._version)
-        if self._layout != snapshot.layout or names is None or len(self._statuses) > len(snapshot) + 64:
-            self._codes = np.full(len(snapshot), _FITS, np.intp)
-            self._statuses, self._code_of = [], {}
+        if self._layout != snapshot.layout or names is None or self._statuses.is_full:
+            self._statuses = StatusCodes(len(snapshot))
             self._pending = set(nominator.nodes())
         else:
             infos, nominated = snapshot.node_infos, nominator.nodes()
@@ -57,18 +53,12 @@ class NominatedFitCache:
             self._pending |= {infos[row].name for row in changed} & nominated
         self._layout, self._generation, self._version = snapshot.layout, snapshot.generation, nominator.version
         changed_rows = {row: name for name in self._pending if (row := snapshot.row_of.get(name)) is not None}
-        self._codes[list(changed_rows)] = _FITS
+        codes = self._statuses.codes
+        codes[list(changed_rows)] = NO_STATUS
         to_filter = sorted(row for row, name in changed_rows.items() if name != own_node)
         for row, status in zip(to_filter, filter_rows(to_filter), strict=True):
             if status is not None:
-                self._codes[row] = self._code(status)
+                codes[row] = self._statuses.code(status)
         self._pending &= {own_node}
-        rows = np.flatnonzero(self._codes != _FITS)
-        return rows, RowStatuses(self._codes[rows], self._statuses)
-
-    def _code(self, status: Status) -> int:
-        code = self._code_of.get(id(status))
-        if code is None:
-            code = self._code_of[id(status)] = len(self._statuses)
-            self._statuses.append(status)
-        return code
+        rows = np.flatnonzero(codes != NO_STATUS)
+        return rows, RowStatuses(codes[rows], self._statuses.statuses)

@@ -16,6 +16,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import ClassResults
 from kubeloop.scheduler.framework.plugin_calls import filter_node, with_plugin_name
+from kubeloop.scheduler.framework.status_codes import NO_STATUS, StatusCodes
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class RowRejections:
 class NodeRejections:
     """Statuses by a filter's per-node form, computed once per class and change of the node."""
 
-    __slots__ = ("_explain_all", "_plugin", "_pod", "_results", "_snapshot", "_state")
+    __slots__ = ("_cached", "_explain_all", "_plugin", "_pod", "_snapshot", "_state")
 
     def __init__(
         self,
@@ -67,17 +68,26 @@ class NodeRejections:
         self._state = state
         self._pod = pod
         self._snapshot = snapshot
-        self._results = results
+        if results.statuses is None or results.statuses.is_full:
+            results.statuses = StatusCodes(len(snapshot))
+        self._cached = results.statuses
         self._explain_all = explain_all(plugin, state, pod, snapshot)
 
     def __call__(self, row: int) -> Status:
-        status = self._results.statuses.get(row)
-        if status is None:
-            status = self._results.statuses[row] = self._explain(row)
-        return status
+        code = int(self._cached.codes[row])
+        if code == NO_STATUS:
+            code = self._cached.codes[row] = self._cached.code(self._explain(row))
+        return self._cached.statuses[code]
 
     def statuses(self, rows: Rows) -> RowStatuses:
-        return _for_all(self._plugin.name, self._explain_all, rows) or _per_node(self, rows)
+        known = self._cached.codes[rows]
+        missing = rows[known == NO_STATUS]
+        if not len(missing):
+            return RowStatuses(known, self._cached.statuses)
+        statuses = _for_all(self._plugin.name, self._explain_all, missing) or _per_node(self, missing)
+        codes = np.array([self._cached.code(status) for status in statuses.statuses], np.int32)
+        self._cached.codes[missing] = codes[statuses.codes]
+        return RowStatuses(self._cached.codes[rows], self._cached.statuses)
 
     def _explain(self, row: int) -> Status:
         node = self._snapshot.node_infos[row]

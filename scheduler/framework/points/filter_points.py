@@ -44,6 +44,7 @@ from kubeloop.scheduler.framework.plugin_calls import (
 )
 from kubeloop.scheduler.framework.profile_plugins import extends
 from kubeloop.scheduler.framework.rejection_reasons import NodeRejections, RowRejections, explain_all
+from kubeloop.scheduler.framework.status_codes import NO_STATUS
 from kubeloop.scheduler.framework.timing import Timing, observed, observed_async
 from kubeloop.scheduler.queue.nominator import Nominator
 
@@ -217,8 +218,9 @@ class FilterPoints:
         if not rejected:
             return snapshot.all_rows
         for number, plugin in local:
-            rows = np.flatnonzero(first == number)
-            if len(rows):
+            is_rejected = first == number
+            if is_rejected.any():
+                rows = np.flatnonzero(is_rejected)
                 explain = NodeRejections(plugin, state, pod, snapshot, results)
                 status = explain(int(rows[0]))
                 if not status.is_rejection:
@@ -237,7 +239,6 @@ class FilterPoints:
             for row in rows.tolist():
                 node = snapshot.node_infos[row]
                 results.first_rejecting[row] = self._first_rejecting(filters, state, pod, node)
-                results.statuses.pop(row, None)
         elif len(rows):
             first_rejecting = np.full(len(rows), PASSED, np.int16)
             left = rows
@@ -249,9 +250,8 @@ class FilterPoints:
                     if len(left) == 0:
                         break
             results.first_rejecting[rows] = first_rejecting
-            if results.statuses:
-                for row in rows.tolist():
-                    results.statuses.pop(row, None)
+        if results.statuses is not None and len(rows):
+            results.statuses.codes[rows] = NO_STATUS
         results.filter_generation = snapshot.generation
 
     def _first_rejecting(self, filters: _NumberedFilters, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:

@@ -17,7 +17,7 @@ from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import explain_rows_as, failed, unresolvable
 from kubeloop.scheduler.api.status import Status
-from kubeloop.scheduler.cache.arrays import Rows
+from kubeloop.scheduler.cache.arrays import Mask, Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
@@ -26,7 +26,7 @@ from kubeloop.scheduler.framework.versioned_cache import VersionedCache
 from kubeloop.scheduler.plugins.preemption import victim_table
 from kubeloop.scheduler.plugins.preemption.candidates import Candidate, best_candidate, importance_at
 from kubeloop.scheduler.plugins.preemption.disruption_budgets import Budget, split_by_violation
-from kubeloop.scheduler.plugins.preemption.victim_table import VictimRows, VictimTable
+from kubeloop.scheduler.plugins.preemption.victim_table import Choices, VictimRows, VictimTable
 
 _MAX_HOPELESS = 4
 _NOT_HELPFUL = unresolvable("", "Preemption is not helpful for scheduling")
@@ -58,7 +58,7 @@ class DryRunResult(msgspec.Struct):
         return self.listed if self.victims is None else list(map(self.victims.candidate, range(len(self.victims))))
 
     def best(self, now: datetime) -> Candidate:
-        return best_candidate(self.listed, now) if self.victims is None else self.victims.best()
+        return best_candidate(self.listed, now) if self.victims is None else self.victims.best(now)
 
 
 class _Hopeless(msgspec.Struct, frozen=True):
@@ -100,7 +100,8 @@ class VictimSelection:
         if hopeless is not None and hopeless.versions == versions and np.array_equal(hopeless.rows, rows):
             self._hopeless[key] = hopeless
             return hopeless.result
-        self._select_victims(dry_runs, pod, snapshot, np.roll(rows, -offset), budgets, result)
+        shared_key = key if is_shared else None
+        self._select_victims(dry_runs, pod, snapshot, np.roll(rows, -offset), budgets, shared_key, result)
         if is_shared and not result.has_candidates:
             self._hopeless[key] = _Hopeless(versions, rows, result)
             if len(self._hopeless) > _MAX_HOPELESS:
@@ -114,17 +115,22 @@ class VictimSelection:
         snapshot: Snapshot,
         rows: Rows,
         budgets: Sequence[Budget],
+        shared_key: tuple[int, int] | None,
         result: DryRunResult,
     ) -> None:
-        """Add candidates on `rows`, in this order, until there are enough, or the rejections of all to `result`."""
+        """Add candidates on `rows`, in this order, until there are enough, or the rejections of all to `result`.
+
+        shared_key: class and priority of pods with the same candidates; None: no other pod has them.
+        """
         min_candidates = max(len(rows) * self._percentage // 100, self._absolute)
         if self._table is None or self._table.snapshot is not snapshot:
             self._table = VictimTable(snapshot)
         self._table.refresh()
-        is_possible = self._table.lowest_priority[rows] < pod.priority
-        without_victims, rows = np.sort(rows[~is_possible]), rows[is_possible]
-        result.rejections.override_rows(without_victims, explain_rows_as(_NO_VICTIMS, without_victims))
-        rows = self._select_victims_of_rows(self._table, dry_runs, pod, rows, budgets, min_candidates, result)
+        is_possible = (self._table.lowest_priority < pod.priority)[rows]
+        rows, without_victims = _split(rows, is_possible)
+        result.rejections.override_rows(np.sort(without_victims), explain_rows_as(_NO_VICTIMS, without_victims))
+        choices = self._table.choices(shared_key) if shared_key is not None else None
+        rows = self._select_victims_of_rows(self._table, choices, dry_runs, pod, rows, budgets, min_candidates, result)
         for row in rows.tolist():
             info = snapshot.node_infos[row]
             outcome = self._select_victims_on_node(dry_runs, pod, info, budgets)
@@ -138,6 +144,7 @@ class VictimSelection:
     def _select_victims_of_rows(
         self,
         table: VictimTable,
+        choices: Choices | None,
         dry_runs: DryRuns,
         pod: PodInfo,
         rows: Rows,
@@ -146,20 +153,24 @@ class VictimSelection:
         result: DryRunResult,
     ) -> Rows:
         """Do the same for many rows at once. Returns the rows that still need a dry run of each."""
-        snapshot = table.snapshot
-        capacity = dry_runs.capacity_needed(snapshot)
+        snapshot, nominator = table.snapshot, self._handle.nominator
+        changed = rows if choices is None else snapshot.changed_since(choices.generation)
+        capacity = dry_runs.capacity_needed(snapshot, changed)
         if capacity is None or any(budget.disrupted_pods for budget in budgets):
             return rows
-        needed, passing = capacity
-        is_tabulated = (passing & (snapshot.columns.pod_count <= victim_table.MAX_PODS))[rows]
-        others, rows = rows[~is_tabulated], rows[is_tabulated]
+        needed, capacity_only = capacity
+        if choices is not None:
+            choices.refresh(snapshot, changed, capacity_only, nominator, budgets)
+            capacity_only = choices.capacity_only[rows]
+        is_tabulated = capacity_only & (snapshot.columns.pod_count <= victim_table.MAX_PODS)[rows]
+        rows, others = _split(rows, is_tabulated)
         now = self._handle.clock.now()
         size = min_candidates * 5 // 4 + 16  # with room for some that are no candidates
         if not len(rows):
             return others
         while True:
             try:
-                victims = table.victims(rows[:size], pod, needed, self._handle.nominator, budgets, now)
+                victims = table.victims(rows[:size], pod, needed, nominator, budgets, now, choices)
             except OverflowError:
                 return np.concatenate((rows, others))
             is_enough = np.arange(1, len(victims) + 1) >= min_candidates
@@ -227,3 +238,8 @@ class VictimSelection:
         if violating:
             victims.sort(key=importance)  # otherwise they are sorted already
         return Candidate(info.name, tuple(victims), violations)
+
+
+def _split(rows: Rows, mask: Mask) -> tuple[Rows, Rows]:
+    """Return the rows where `mask` [K] is true, and the others, in their order."""
+    return (rows, rows[:0]) if mask.all() else (rows[mask], rows[~mask])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from kubeloop.kube.objects.api_types import PodDisruptionBudget, convert
+from kubeloop.kube.objects.api_types import Node, PodDisruptionBudget, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework import dry_run
+from support.simulation.set_clock import SetClock
 
 TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 
@@ -91,7 +94,10 @@ def test_preemption_victims_equal_those_on_copied_nodes(
     pod: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Pods and nominations change between attempts; some nodes are tainted, some pods have a disruption budget."""
+    """Pods, nominations, taints and the time change between attempts; some pods have a disruption budget.
+
+    Some pods seem to start in the future, as the clock of their node is ahead.
+    """
     rng = random.Random(seed)
     names = [f"n{number}" for number in range(6)]
 
@@ -112,6 +118,7 @@ def test_preemption_victims_equal_those_on_copied_nodes(
     ]
     placed = [some_pod(f"existing-{number}", rng.choice(names)) for number in range(25)]
     cluster = plugin_cluster(nodes, placed)
+    cluster.clock = SetClock(datetime(2026, 1, 2, 12, tzinfo=UTC))
     if seed % 2:
         budget = {
             "metadata": {"name": "b", "namespace": "default"},
@@ -133,6 +140,16 @@ def test_preemption_victims_equal_those_on_copied_nodes(
             nominated = some_pod(f"nominated-{step}", priority=rng.choice([1, 2, 3]))
             cluster.pods.put(nominated.key, nominated)
             cluster.nominator.add(PodInfo(nominated), rng.choice(names))
+        if rng.random() < 0.2:
+            number = rng.randrange(len(nodes))
+            changed = convert(Node, msgspec.to_builtins(nodes[number]) | {"spec": {"taints": [TAINT][: step % 2]}})
+            cluster.cache.update_node(nodes[number], changed)
+            nodes[number] = changed
+        if rng.random() < 0.3:
+            preemptor = rng.choice(preemptors)
+            cluster.pods.put(preemptor.key, preemptor.pod)
+            cluster.nominator.add(preemptor, rng.choice(["", *names]))
+        cluster.clock.moment += timedelta(hours=rng.choice([0, 0, 6]))
         if step == 8 and seed % 2:
             cluster.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget | {"status": {}}))
         cluster.refresh()
