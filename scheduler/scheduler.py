@@ -44,7 +44,6 @@ from kubeloop.scheduler.config.extenders import with_ignored_resources
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.event_handlers import EventDurations, NodeEvents, OtherEvents, PodEvents, other_resources
-from kubeloop.scheduler.extenders.extender import HTTPExtender
 from kubeloop.scheduler.extenders.full_objects import FullObjects
 from kubeloop.scheduler.framework.profile_plugins import Registry, check_queue_sort
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
@@ -131,10 +130,11 @@ class Scheduler:
         self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in informer_of.items()})
         # Ignorable extenders come last, as in kube-scheduler.
         full_objects = FullObjects(context.client)
-        self.extenders = [
-            HTTPExtender(extender, full_objects)
-            for extender in sorted(config.extenders, key=lambda extender: extender.ignorable)
-        ]
+        self.extenders: list[HTTPExtender] = []
+        for extender in sorted(config.extenders, key=lambda extender: extender.ignorable):
+            from kubeloop.scheduler.extenders.extender import HTTPExtender
+
+            self.extenders.append(HTTPExtender(extender, full_objects))
         nominator = Nominator(self._pods.get)
         self.waiting_pods = WaitingPods()
         shared = SharedState(

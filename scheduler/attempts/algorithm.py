@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,10 +20,12 @@ from kubeloop.scheduler.attempts.attempt import Attempt
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import TieBreak
-from kubeloop.scheduler.extenders.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.tracing.spans.pod_record import AttemptFacts
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.extenders.extender import HTTPExtender
 
 log = logging.getLogger(__name__)
 

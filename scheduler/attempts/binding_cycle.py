@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.resources import PODS
@@ -19,9 +20,11 @@ from kubeloop.scheduler.attempts.bind_times import BindTimes
 from kubeloop.scheduler.cache.cache import SchedulerCache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.context import SchedulerContext
-from kubeloop.scheduler.extenders.extender import HTTPExtender
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.extenders.extender import HTTPExtender
 
 log = logging.getLogger(__name__)
 

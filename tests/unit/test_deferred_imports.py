@@ -159,6 +159,7 @@ DEFERRED: dict[str, dict[str, float]] = {
     "scheduler": {
         "aiohttp": 164.0,
         "kubeloop.scheduler.devices.cluster_devices": 55.2,
+        "kubeloop.scheduler.extenders.extender": 1.8,
         "kubeloop.scheduler.plugins.dynamic_resources.claim_binding": 62.4,
         "kubeloop.scheduler.plugins.dynamic_resources.device_allocation": 58.5,
         "kubeloop.tracing.recording.plugin_tracer": 8.6,
