@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,5 +73,9 @@ def read_or_create(path: Path, create: Callable[[], bytes], is_good: Callable[[b
 def read_or_create_token(folder: Path | None) -> str:
     """Return the administrator's bearer token of the data directory `folder`, or a new one. Raises UserError."""
     if folder is None:
-        return secrets.token_urlsafe(32)
-    return read_or_create(folder / "token", lambda: secrets.token_urlsafe(32).encode()).decode()
+        return _new_token()
+    return read_or_create(folder / "token", lambda: _new_token().encode()).decode()
+
+
+def _new_token() -> str:
+    return os.urandom(32).hex()  # secrets.token_hex(), without an import that takes 3 ms before the cluster's start
