@@ -16,7 +16,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +27,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.client.api_client import ApiClient
-from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import AlreadyExists, ApiError
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
@@ -54,7 +53,7 @@ from kubeloop.recording.changes import ClusterState, Finding
 from kubeloop.recording.resources import MUTATING_WEBHOOKS, RECORDED, VALIDATING_WEBHOOKS
 from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
 from kubeloop.testing.assembly import run_control_plane
-from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.testing.memory_transport import Handle, MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
 
 CONTROLLERS: Final = frozenset(
@@ -88,7 +87,7 @@ class RunningCluster:
         return {stored.key: stored.object for stored in self.store.table(resource).list()}
 
 
-class SchedulerWrites:
+class SchedulerWrites(MemoryTransport):
     """A transport that keeps what the scheduler writes about pods from the API server where only the plan reads it.
 
     messages: of the last attempt, by uid of the pod; these conditions are never sent. counts_only: bindings are not
@@ -96,15 +95,11 @@ class SchedulerWrites:
     nodes and caches of all controllers take several times as long as the attempts.
     """
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, handle: Handle) -> None:
+        super().__init__(handle)
         self.messages: dict[str, str] = {}
         self.counts_only = False
         self.placed: set[str] = set()
-
-    @property
-    def server(self) -> str:
-        return self._transport.server
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         if self.counts_only and request.method == "POST" and _BINDING.fullmatch(request.target):
@@ -118,13 +113,7 @@ class SchedulerWrites:
                 } if not others:
                     self.messages[uid] = message
                     return HttpResponse(200, b"{}")
-        return await self._transport.send(request)
-
-    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[StreamedResponse]:
-        return self._transport.stream(request)
-
-    async def close(self) -> None:
-        await self._transport.close()
+        return await super().send(request)
 
 
 class ClusterCopy(RunningCluster):
@@ -235,7 +224,7 @@ async def running_copy(
             api.store.delete(STORAGE_CLASSES, "", DEFAULT_CLASS)
         await _create(client, state)
         metrics = metrics_of(state)
-        scheduler_writes = SchedulerWrites(MemoryTransport(api.handle))
+        scheduler_writes = SchedulerWrites(api.handle)
         transport = MetricsTransport(scheduler_writes, metrics, api.store, clock)
         async with run_control_plane(api, settings, clock=clock, rng=rng, transport=transport) as plane:
             yield ClusterCopy(api, plane, client, clock, metrics, scheduler_writes)

@@ -11,14 +11,14 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import msgspec
 
-from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, Transport
+from kubeloop.kube.client.transport import HttpRequest, HttpResponse
 from kubeloop.kube.json_object import JSON
 from kubeloop.replay.pod_times import WorkloadTimes
+from kubeloop.testing.memory_transport import Handle, MemoryTransport
 
 NODE_TAINTS: Final = "node.kubernetes.io/"
 """Prefix of the taints that controllers write, by conditions and spec.unschedulable."""
@@ -54,25 +54,21 @@ def _taint_keys(node: JSON) -> TaintKeys:
     return frozenset((it["key"], it.get("effect", "")) for it in taints if it["key"].startswith(NODE_TAINTS))
 
 
-class PacedTransport:
+class PacedTransport(MemoryTransport):
     """A transport of controllers that sends requests for pods and taints at their recorded times.
 
     workload_of: returns the workload of a pod. The n-th pod of a workload has the time of its n-th recorded one.
     """
 
     def __init__(
-        self, transport: Transport, times: WorkloadTimes, taints: TaintTimes, workload_of: Callable[[JSON], str]
+        self, handle: Handle, times: WorkloadTimes, taints: TaintTimes, workload_of: Callable[[JSON], str]
     ) -> None:
-        self._transport = transport
+        super().__init__(handle)
         self._times = times
         self._taints = taints
         self._workload_of = workload_of
         self._numbers = Counter[str]()  # of requested pods by workload, without those that were refused
         self._last: dict[str, float] = {}  # time of the last request by workload
-
-    @property
-    def server(self) -> str:
-        return self._transport.server
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         if request.method == "POST" and (match := _PODS.fullmatch(request.target)):
@@ -83,13 +79,7 @@ class PacedTransport:
                 name = request.target.removeprefix(_NODES).partition("?")[0]
                 now = asyncio.get_running_loop().time()
                 await asyncio.sleep((self._taints.next(name, node, now) or now) - now)
-        return await self._transport.send(request)
-
-    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[StreamedResponse]:
-        return self._transport.stream(request)
-
-    async def close(self) -> None:
-        await self._transport.close()
+        return await super().send(request)
 
     async def _create_pod(self, request: HttpRequest, namespace: str) -> HttpResponse:
         now = asyncio.get_running_loop().time()
@@ -102,7 +92,7 @@ class PacedTransport:
         # in the order of the requests
         self._last[workload] = max(now, recorded, self._last.get(workload, now))
         await asyncio.sleep(self._last[workload] - now)
-        response = await self._transport.send(request)
+        response = await super().send(request)
         if response.status >= 400:
             self._numbers[workload] -= 1
         return response

@@ -188,7 +188,7 @@ class _Replay:
                 *(api.store.subscribe(resource, self._owner_changed) for resource in _OWNERS),
             ]
             self._load(api.store, rfc3339(day.start), rng)
-            paced = PacedTransport(MemoryTransport(api.handle), day.times, day.taints, self._workloads.name_of)
+            paced = PacedTransport(api.handle, day.times, day.taints, self._workloads.name_of)
             transport = MetricsTransport(paced, day.metrics, api.store, clock)
             async with run_control_plane(
                 api, settings, clock=clock, rng=rng, exporter=self._exporter, transport=transport

@@ -10,11 +10,13 @@ from kubeloop.devcluster.api.request import Response as ServerResponse
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError, join_headers
 
+Handle = Callable[[ApiRequest], Awaitable[ServerResponse]]
+
 
 class MemoryTransport:
     """`handle` is `ApiServer.handle`. Responses are complete or streamed, as over HTTP."""
 
-    def __init__(self, handle: Callable[[ApiRequest], Awaitable[ServerResponse]]) -> None:
+    def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
     @property

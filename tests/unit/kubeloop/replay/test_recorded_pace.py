@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.kube.client.transport import HttpRequest, HttpResponse
+from kubeloop.devcluster.api.request import ApiRequest, Response
+from kubeloop.kube.client.transport import HttpRequest
 from kubeloop.replay.pod_times import WorkloadTimes
 from kubeloop.replay.recorded_pace import PacedTransport, TaintTimes
 
@@ -21,15 +22,13 @@ UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedul
 class Server:
     """Records when requests arrive."""
 
-    server = "memory://"
-
     def __init__(self, status: int = 200) -> None:
         self.status = status
         self.times: list[float] = []
 
-    async def send(self, request: HttpRequest) -> HttpResponse:
+    async def handle(self, request: ApiRequest) -> Response:
         self.times.append(asyncio.get_running_loop().time())
-        return HttpResponse(self.status, b"")
+        return Response(self.status, b"{}")
 
 
 def recorded_pods(*seconds: float) -> WorkloadTimes:
@@ -45,7 +44,9 @@ def node(*taints: JSON) -> JSON:
 
 
 def transport(server: Server, times: WorkloadTimes, taints: TaintTimes | None = None) -> PacedTransport:
-    return PacedTransport(server, times, taints or TaintTimes(), lambda pod: f"job {pod['metadata']['namespace']}/a")  # type: ignore[arg-type]
+    return PacedTransport(
+        server.handle, times, taints or TaintTimes(), lambda pod: f"job {pod['metadata']['namespace']}/a"
+    )
 
 
 def request(method: str, target: str, body: JSON) -> HttpRequest:
