@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,9 @@ from cryptography import x509
 
 from kubeloop.devcluster.server.listener import listening_socket
 from kubeloop.devcluster.server.tls import create_certificate
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.objects.resources import NAMESPACES
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.manifests import objects_of
 from kubeloop.process.signals import first_of
@@ -250,6 +253,24 @@ async def test_users_wait_until_the_webhook_of_the_operator_responds(settings: R
     assert (result.problems, result.fired is not None) == ([], True)
     instance = "second" if fault == "freeze-leader" else "operator"
     assert "reviewed other" in (admits.folder / fault / f"{fault}-{instance}.log").read_text()
+
+
+async def test_cluster_that_others_change_without_end_is_an_error(settings: RunSettings):
+    operator = OperatorRun(dataclasses.replace(settings, timeout_seconds=2.0), "reference")
+
+    async def write_without_end() -> None:
+        for number in itertools.count():
+            if hasattr(operator, "operator_api"):  # the cluster has started
+                body = {"metadata": {"labels": {"number": str(number)}}}
+                await operator._client.patch(NAMESPACES, "default", body, PatchType.MERGE)
+            await asyncio.sleep(0.05)
+
+    changing = asyncio.create_task(write_without_end())
+    with pytest.raises(ExceptionGroup) as caught:
+        await operator.run()
+    changing.cancel()
+    problem = "without faults: the cluster goes on changing after 2 s, without writes of the operator"
+    assert problem in str(first_of(caught.value, UserError))
 
 
 @pytest.mark.parametrize(("verbs", "problem"), [("'*'", ""), ("list, watch", "create of Secret blog-tls-*: 403")])

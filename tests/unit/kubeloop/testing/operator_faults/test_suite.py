@@ -38,6 +38,19 @@ while True:
     client.request("PATCH", f"{CONFIG_MAPS}/clock", body, "application/merge-patch+json")
 """
 
+UNREPEATABLE = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+from site_operator import CONFIG_MAPS, Client
+client = Client(sys.argv[2])
+os.makedirs(sys.argv[3], exist_ok=True)
+names = [*os.listdir(sys.argv[3]), "first"]
+open(os.path.join(sys.argv[3], f"more-{len(names)}"), "w").close()
+for name in names:
+    client.request("POST", CONFIG_MAPS, {"metadata": {"name": name}})
+time.sleep(60)
+"""
+
 
 async def check(command: str, **options: object) -> OperatorReport:
     defaults = {"files": (OPERATORS / "crd.yaml", OPERATORS / "site.yaml"), "quiet": 0.5, "timeout": 3.0}
@@ -96,6 +109,14 @@ async def test_operator_that_writes_without_end_is_reported():
     command = f"{sys.executable} -c '{RESTLESS}' {OPERATORS} {{kubeconfig}}"
     with pytest.raises(
         UserError, match="without faults: the operator goes on writing after 3 s: patch of ConfigMap clock"
+    ):
+        await check(command)
+
+
+async def test_runs_without_faults_that_end_differently_are_an_error(tmp_path: Path):
+    command = f"{sys.executable} -c '{UNREPEATABLE}' {OPERATORS} {{kubeconfig}} {tmp_path / 'state'}"
+    with pytest.raises(
+        UserError, match=r"two runs without faults end differently: .*ConfigMap default/more-\* was created"
     ):
         await check(command)
 
