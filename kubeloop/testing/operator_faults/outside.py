@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from kubeloop.testing.operator_faults.process import process_files, process_tree
+from kubeloop.testing.operator_faults.process import names_in, process_tree
 
 _ESTABLISHED, _CONNECTING, _LISTENING = "01", "02", "0A"
 
@@ -37,9 +37,9 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 def _sockets(pid: int) -> Iterator[tuple[str, int, _Address, int]]:
     """Yield state, local port, remote address and remote port of each TCP socket of a process."""
     inodes = set()
-    for path in process_files(pid, "fd/*"):
+    for name in names_in(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
-            inodes.add(os.readlink(path).removeprefix("socket:[").removesuffix("]"))
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").removesuffix("]"))
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

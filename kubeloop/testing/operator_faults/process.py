@@ -119,28 +119,39 @@ class OperatorProcess:
 
     def is_computing(self) -> bool:
         """Return True if one of its threads runs or waits for a CPU; False where there is no /proc."""
-        for pid in process_tree(self.pid):
-            for path in process_files(pid, "task/*/stat"):
-                with contextlib.suppress(OSError):
-                    if path.read_text().rpartition(")")[2].split()[0] in "RD":
-                        return True
-        return False
+        threads = (thread for pid in process_tree(self.pid) for thread in _threads(pid))
+        return any(_read(f"{thread}/stat").rpartition(b")")[2][1:2] in (b"R", b"D") for thread in threads)
 
 
 def process_tree(pid: int) -> Iterator[int]:
     """Yield a process and its descendants; the process alone where there is no /proc."""
     yield pid
-    for path in process_files(pid, "task/*/children"):
-        with contextlib.suppress(OSError):
-            for child in path.read_text().split():
-                yield from process_tree(int(child))
+    for thread in _threads(pid):
+        for child in _read(f"{thread}/children").split():
+            yield from process_tree(int(child))
 
 
-def process_files(pid: int, pattern: str) -> list[Path]:
-    """Return files of a process in /proc; none if it has ended, also meanwhile."""
+def _threads(pid: int) -> list[str]:
+    """Return the folders of a process's threads in /proc; none if it has ended."""
+    return [f"/proc/{pid}/task/{name}" for name in names_in(f"/proc/{pid}/task")]
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder of /proc; none if its process has ended."""
     with contextlib.suppress(OSError):
-        return [*Path(f"/proc/{pid}").glob(pattern)]
+        return os.listdir(folder)
     return []
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file of /proc; nothing if its process has ended. Called for each thread, many times."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return os.read(descriptor, 1 << 16)
+        finally:
+            os.close(descriptor)
+    return b""
 
 
 def log_tail(log: Path) -> list[str]:

@@ -79,13 +79,14 @@ async def test_computing_process_differs_from_a_waiting_one(guard, tmp_path):
         assert await process.terminate(20)
 
 
-async def test_process_that_ends_while_it_is_observed_does_not_compute(guard, tmp_path, monkeypatch):
-    def scandir(path: str) -> None:
+@pytest.mark.parametrize("function", ["listdir", "open", "read"])
+async def test_process_that_ends_while_it_is_observed_does_not_compute(guard, tmp_path, monkeypatch, function):
+    def fail(path: object, *arguments: object) -> None:
         raise FileNotFoundError(path)
 
     process = await start(guard, tmp_path, sys.executable, "-c", "while True: pass")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", scandir)
+        patch.setattr(os, function, fail)
         assert not process.is_computing()
         assert [*process_tree(process.pid)] == [process.pid]
         assert ports_and_servers(process.pid, []) == (set(), set())
