@@ -130,6 +130,11 @@ class OperatorApi:
     def is_blind(self) -> bool:
         return self._blind
 
+    @property
+    def awaits_leader(self) -> bool:
+        """Return True while a write waits, and only paused instances hold leases."""
+        return self._freezes and all(instance.is_paused for instance, _ in self.holders.values())
+
     def hold(self, resource: str) -> None:
         """Hold the watch events of a resource, of all with "", until heal()."""
         self._released.clear()

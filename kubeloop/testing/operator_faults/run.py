@@ -57,10 +57,10 @@ _POLL_SECONDS = 0.05
 _RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 5.0
 _START_SECONDS = 60.0  # until the first request of a process; also for what exists before it starts
 _CRASH_LOOP = 5  # exits that no fault caused
-_READY_SECONDS = 15.0  # a process that has not opened all watches by then does not open them
+_READY_SECONDS = 15.0  # a process that has not opened all watches, or not led, by then does not do so
 _POLLS_BETWEEN_LOOKS = 10
 _RECENT_SECONDS = 1.0
-_MAX_WINDOW_SECONDS = 5.0  # of a fault that lasts, for an operator that never rests meanwhile
+_MAX_WINDOW_SECONDS = 5.0  # of a fault that lasts, for an operator that has started, but never rests meanwhile
 _POLL_FACTOR = 1.5  # an operator that polls acts at the latest after its interval
 _CALM_SECONDS = 0.25  # before the fault, a run that is in the expected state is stable after this time
 _UNEASY_FACTOR = 10.0  # a process that always computes counts as idle after this many quiet times without a change
@@ -262,11 +262,14 @@ class OperatorInstance:
             await asyncio.sleep(delay)
 
     def is_ready(self, watched: frozenset[str]) -> bool:
-        """Return True if the process has opened its watches, or is not expected to; also while it is paused."""
+        """Return True if the process has opened its watches, and leads in the place of a paused one, or is not expected
+        to; also while it is paused.
+        """
         if self.is_paused or self.is_dead:
             return self.is_paused or self.stays_down
         is_late = asyncio.get_running_loop().time() > self.started_at + _READY_SECONDS
-        return self.has_requested and (self.watched >= watched or is_late)
+        leads = not self._run.operator_api.awaits_leader
+        return self.has_requested and ((leads and self.watched >= watched) or is_late)
 
     def is_computing(self) -> bool:
         return not self.is_dead and self.process is not None and self.process.is_computing()
@@ -513,7 +516,7 @@ class OperatorRun:
             is_uneasy = is_ready and unchanged_seconds > _UNEASY_FACTOR * quiet
             is_stable = quiet_polls * _POLL_SECONDS >= quiet or is_uneasy
             if self.operator_api.is_disturbing:
-                disturbed_polls += 1
+                disturbed_polls += is_ready or any(instance.exits for instance in self._instances)
                 if is_stable or disturbed_polls * _POLL_SECONDS > _MAX_WINDOW_SECONDS:
                     if self.operator_api.is_blind and stays_blind:
                         return []

@@ -26,7 +26,7 @@ from kubeloop.process.signals import first_of
 from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.faults.state import Variations
 from kubeloop.testing.operator_faults import run
-from kubeloop.testing.operator_faults.operator_api import OperatorWrite, WriteId
+from kubeloop.testing.operator_faults.operator_api import OperatorApi, OperatorWrite, WriteId
 from kubeloop.testing.operator_faults.process import Guard
 from kubeloop.testing.operator_faults.run import OperatorInstance, OperatorRun, RunResult, RunSettings, with_ports
 from kubeloop.testing.operator_faults.scenario import read_scenario
@@ -221,6 +221,25 @@ async def test_next_leader_need_not_wait_for_the_end_of_a_lease(settings: RunSet
     elects = dataclasses.replace(settings, command=[*settings.command, "--leader-elect"], timeout_seconds=8.0)
     result = await run_with(elects, fault, "create of ConfigMap dns-first.example.com")  # a lease has 10 s
     assert (result.problems, result.has_lease, result.fired is not None) == ([], True, True)
+
+
+@pytest.mark.parametrize("fault", ["freeze-leader", "old-lists"])
+async def test_fault_lasts_until_the_next_process_has_started(
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch, fault: str
+):
+    states, heal = [], OperatorApi.heal
+
+    def note_state(api: OperatorApi) -> None:
+        ((leader, _),) = api.holders.values()
+        states.append((leader.is_paused, leader.watched.copy()))
+        heal(api)
+
+    monkeypatch.setattr(OperatorApi, "heal", note_state)
+    monkeypatch.setattr(run, "_MAX_WINDOW_SECONDS", 0.2)
+    slow = ["sh", "-c", 'sleep 1; exec "$@"', "sh", *settings.command, "--leader-elect"]
+    result = await run_with(dataclasses.replace(settings, command=slow), fault, "create of Secret blog-tls-*")
+    assert states == [(False, {"sites", "secrets", "persistentvolumeclaims", "deployments"})]
+    assert (result.problems, result.fired is not None) == ([], True)
 
 
 @pytest.mark.parametrize("fault", ["crash-after", "freeze-leader"])
