@@ -90,7 +90,7 @@ class RunningCluster:
 class SchedulerWrites(MemoryTransport):
     """A transport that keeps what the scheduler writes about pods from the API server where only the plan reads it.
 
-    messages: of the last attempt, by uid of the pod; these conditions are never sent. counts_only: bindings are not
+    messages: of the last attempt, by uid of the pod; these conditions are not sent alone. counts_only: bindings are not
     sent either, so that pods only take their room in the scheduler's cache. placed: uids of those pods. The API server,
     nodes and caches of all controllers take several times as long as the attempts.
     """
@@ -110,9 +110,10 @@ class SchedulerWrites(MemoryTransport):
                 case {
                     "metadata": {"uid": uid},
                     "status": {"conditions": [{"type": "PodScheduled", "message": message}], **others},
-                } if not others:
+                }:
                     self.messages[uid] = message
-                    return HttpResponse(200, b"{}")
+                    if not others:
+                        return HttpResponse(200, b"{}")
         return await super().send(request)
 
 
