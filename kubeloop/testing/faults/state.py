@@ -218,12 +218,20 @@ def _comparable(obj: JSON, *, with_status: bool) -> JSON:
     kind, metadata = obj.get("kind"), obj["metadata"]
     if kind == "Pod":  # nodes are choices of the scheduler, and other fields follow from them
         return {}
+    if with_status and isinstance((status := obj.get("status") or {}).get("conditions"), list):
+        conditions = [entry for entry in status["conditions"] if not _is_false(entry)]
+        obj = {**obj, "status": {**status, "conditions": conditions}}
     omitted = ("metadata",) if with_status else ("metadata", "status")
     compared = ("labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp")
     compared_metadata = {name: metadata[name] for name in compared if name in metadata}
     if "deletionTimestamp" in compared_metadata:
         compared_metadata["deletionTimestamp"] = True  # whatever the time
     return {**{name: value for name, value in obj.items() if name not in omitted}, "metadata": compared_metadata}
+
+
+def _is_false(condition: Any) -> bool:
+    """Return True for a condition that means what its absence means: whether it is there depends on what was before."""
+    return isinstance(condition, dict) and condition.get("status") == "False"
 
 
 def _changes(wanted: Any, found: Any, path: str = "") -> Iterator[str]:

@@ -9,5 +9,6 @@ docs/operator-faults.md describes it; `kubeloop test-operator` and the fixture `
     scenario.py       manifests and steps of users
     operator_api.py   requests of the operator's clients, and the fault
     process.py        the operator's processes
+    ports.py          their ports
     outside.py        its connections to other servers
 """

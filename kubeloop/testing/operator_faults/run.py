@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import re
 import secrets
 import signal
 import ssl
@@ -50,13 +49,15 @@ from kubeloop.testing.operator_faults.operator_api import (
     is_election_record,
 )
 from kubeloop.testing.operator_faults.outside import ports_and_servers
+from kubeloop.testing.operator_faults.ports import Ports
 from kubeloop.testing.operator_faults.process import Guard, OperatorProcess, log_tail
 from kubeloop.testing.operator_faults.scenario import Scenario, ScenarioStep, apply_when_served
 
 _POLL_SECONDS = 0.05
 _RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 5.0
 _START_SECONDS = 60.0  # until the first request of a process; also for what exists before it starts
-_CRASH_LOOP = 5  # exits that no fault caused
+_CRASH_LOOP = 5  # exits that no fault caused, each within _LEASE_SECONDS of the start
+_LEASE_SECONDS = 10.0  # client-go's renewDeadline: later exits may be of a leader that had no CPU to renew its lease
 _READY_SECONDS = 15.0  # a process that has not opened all watches, or not led, by then does not do so
 _POLLS_BETWEEN_LOOKS = 10
 _RECENT_SECONDS = 1.0
@@ -68,7 +69,6 @@ _BUSY_FACTOR = 5.0  # of the timeout, for an operator that starts or computes me
 _TERMINATION_SECONDS = 30.0  # the default grace period of a pod
 _SYSTEM = ("system:masters",)
 _UNNOTICED = {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes"}
-_PORT = re.compile(r"\{port:([\w-]+)\}")
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,8 @@ class RunResult:
 class OperatorInstance:
     """One instance of the operator: a process, and those that replace it after it has ended.
 
-    watched: resources that its present process watches. stays_down: it is not started again. ports: by {port:NAME}.
+    watched: resources that its present process watches. stays_down: it is not started again. exits: in close
+    succession, without a fault.
     """
 
     def __init__(self, run: OperatorRun, name: str) -> None:
@@ -203,7 +204,7 @@ class OperatorInstance:
         self.exits = 0
         self.stays_down = False
         self.port = 0
-        self.ports: dict[str, int] = {}
+        self.ports = Ports()
         self.log = run.logs / f"{run.name}-{name}.log"
         self._kubeconfig = run.folder / f"{name}.kubeconfig"
         self._run = run
@@ -227,7 +228,7 @@ class OperatorInstance:
         run = self._run
         listener = listening_socket(0)
         self.port = listener.getsockname()[1]
-        with contextlib.closing(listener):
+        with contextlib.closing(listener), self.ports:
             async with HttpServer(InstanceEndpoint(run.operator_api, self)) as http, asyncio.TaskGroup() as group:
                 task = group.create_task(listen(listener, http, lambda: run.settings.tls), name="operator-api")
                 write_private_file(self._kubeconfig, run.settings.kubeconfig(self.port))
@@ -239,7 +240,7 @@ class OperatorInstance:
     async def _keep_running(self) -> None:
         run, delay = self._run, _RESTART_SECONDS
         command = [
-            with_ports(argument.replace("{kubeconfig}", str(self._kubeconfig)), self.ports)
+            self.ports.insert(argument.replace("{kubeconfig}", str(self._kubeconfig)))
             for argument in run.settings.command
         ]
         while not self.stays_down:
@@ -255,7 +256,8 @@ class OperatorInstance:
                 self.process.signal(signal.SIGKILL)
                 await self.process.wait()
             if not self._was_killed and not self.stays_down:
-                self.exits += 1
+                ran_seconds = asyncio.get_running_loop().time() - self.started_at
+                self.exits = 1 if ran_seconds > _LEASE_SECONDS else self.exits + 1
                 run.note_exit(self, code)
                 delay = min(2 * delay, _MAX_RESTART_SECONDS)
             self.is_dead = True
@@ -314,7 +316,7 @@ class OperatorRun:
     def start_instance(self, name: str) -> OperatorInstance:
         instance = OperatorInstance(self, name)
         self._instances.append(instance)
-        self._addresses.update(parse_addresses(with_ports(entry, instance.ports) for entry in self.settings.resolve))
+        self._addresses.update(parse_addresses(map(instance.ports.insert, self.settings.resolve)))
         self._group.create_task(instance.serve(), name=f"operator/{name}")
         return instance
 
@@ -576,7 +578,7 @@ class OperatorRun:
         for instance in self._instances:
             if instance.process is not None:
                 listening, servers = ports_and_servers(instance.process.pid, ports)
-                self._ports |= listening.difference(instance.ports.values())
+                self._ports |= listening.difference(instance.ports.numbers.values())
                 for address in servers:
                     self.notes.add(f"it talks to {address}: no fault concerns what it does there, nor is it compared")
 
@@ -585,18 +587,6 @@ class OperatorRun:
         instance.stays_down = True
         if not await instance.process.terminate(_TERMINATION_SECONDS):
             self.notes.add(f"it ignores SIGTERM: it had to be killed after {_TERMINATION_SECONDS:g} s")
-
-
-def with_ports(text: str, ports: dict[str, int]) -> str:
-    """Return a text with the port of each {port:NAME}. ports: by name; a free one is added for each new name."""
-
-    def port(match: re.Match[str]) -> str:
-        if match[1] not in ports:
-            with listening_socket(0) as free:
-                ports[match[1]] = free.getsockname()[1]
-        return str(ports[match[1]])
-
-    return _PORT.sub(port, text)
 
 
 def _is_unobserved(step: ScenarioStep, following: ScenarioStep | None) -> bool:

@@ -27,8 +27,9 @@ from kubeloop.testing.faults.fault_plan import PlannedFault
 from kubeloop.testing.faults.sentences import describe_fault
 from kubeloop.testing.faults.state import ObjectNames, Variations, variations_between
 from kubeloop.testing.operator_faults.operator_api import OperatorWrite, WriteId
+from kubeloop.testing.operator_faults.ports import Ports
 from kubeloop.testing.operator_faults.process import Guard
-from kubeloop.testing.operator_faults.run import OperatorRun, ReferenceRuns, RunResult, RunSettings, with_ports
+from kubeloop.testing.operator_faults.run import OperatorRun, ReferenceRuns, RunResult, RunSettings
 from kubeloop.testing.operator_faults.scenario import Scenario, read_scenario
 
 FAULTS = (
@@ -126,7 +127,8 @@ def _settings(options: OperatorOptions) -> Iterator[RunSettings]:
         raise UserError(f"--run: {error}", hint="quote it as for a shell") from None
     if not command or shutil.which(command[0]) is None:
         raise UserError(f"--run: there is no command '{command[0] if command else ''}'", hint="check the path")
-    parse_addresses(with_ports(entry, {}) for entry in options.resolve)  # raises UserError
+    with Ports() as ports:
+        parse_addresses(map(ports.insert, options.resolve))  # raises UserError
     scenario = read_scenario(options.files, options.steps)
     if options.logs is not None:
         _create_folder(options.logs)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.kube.objects.resources import CONFIG_MAPS
+import pytest
+
+from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
 from kubeloop.testing.faults.state import StoredState, Variations, stable, variations_between
 from support.apiserver.api_requests import InProcessApi
 
@@ -57,6 +59,27 @@ def test_times_uids_and_random_names_are_replaced():
 
 async def test_annotations_of_bookkeeping_do_not_count():
     assert stable({"kopf.zalando.org/last-handled-configuration": "{}", "a": 1}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "is_same"),
+    [
+        ({"Ready": "True"}, True),
+        ({"Ready": "True", "Progressing": "False"}, True),
+        ({"Ready": "True", "Progressing": "Unknown"}, False),
+        ({"Ready": "False"}, False),
+    ],
+)
+async def test_false_condition_equals_none(conditions: dict[str, str], is_same: bool):
+    def namespace(conditions: dict[str, str]) -> StoredState:
+        api = InProcessApi()
+        created = api.create(NAMESPACES.path(), {"metadata": {"name": "a"}})
+        entries = [{"type": type_, "status": status} for type_, status in conditions.items()]
+        body = {**created, "status": {"conditions": entries}}
+        api.succeed("PUT", f"{NAMESPACES.path()}/a/status", body)
+        return StoredState(api.server.store, 0, {"namespaces"})
+
+    assert (namespace(conditions).differences(namespace({"Ready": "True"})) == []) == is_same
 
 
 async def test_long_values_are_shortened_in_sentences():

@@ -28,7 +28,7 @@ from kubeloop.testing.faults.state import Variations
 from kubeloop.testing.operator_faults import run
 from kubeloop.testing.operator_faults.operator_api import OperatorApi, OperatorWrite, WriteId
 from kubeloop.testing.operator_faults.process import Guard
-from kubeloop.testing.operator_faults.run import OperatorInstance, OperatorRun, RunResult, RunSettings, with_ports
+from kubeloop.testing.operator_faults.run import OperatorInstance, OperatorRun, RunResult, RunSettings
 from kubeloop.testing.operator_faults.scenario import read_scenario
 from kubeloop.testing.operator_faults.suite import _learn
 
@@ -148,14 +148,6 @@ async def test_certificate_names_user_and_groups(settings: RunSettings, user: st
     assert x509.load_pem_x509_certificate(certificate).subject.rfc4514_string() == subject
 
 
-def test_ports_of_an_instance_are_free_and_the_same_by_name():
-    ports: dict[str, int] = {}
-    metrics, health, again = with_ports("{port:metrics} {port:health} {port:metrics}", ports).split()
-    assert metrics == again == with_ports("{port:metrics}", ports)
-    assert {"metrics": int(metrics), "health": int(health)} == ports
-    assert metrics != health
-
-
 def test_only_deletions_of_stable_names_count():
     def write(kind: str, name: str, deleted: bool) -> OperatorWrite:
         return OperatorWrite(WriteId("delete", "x", "default", name, 1), kind, False, 0.0, 200, deleted)
@@ -221,6 +213,18 @@ async def test_next_leader_need_not_wait_for_the_end_of_a_lease(settings: RunSet
     elects = dataclasses.replace(settings, command=[*settings.command, "--leader-elect"], timeout_seconds=8.0)
     result = await run_with(elects, fault, "create of ConfigMap dns-first.example.com")  # a lease has 10 s
     assert (result.problems, result.has_lease, result.fired is not None) == ([], True, True)
+
+
+@pytest.mark.parametrize(("seconds", "is_loop"), [(60.0, True), (0.0, False)])
+async def test_exits_soon_after_the_start_are_a_crash_loop(
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch, seconds: float, is_loop: bool
+):
+    monkeypatch.setattr(run, "_LEASE_SECONDS", seconds)
+    fatal = dataclasses.replace(
+        settings, command=[*settings.command, "--defect", "exists-is-fatal"], timeout_seconds=6.0
+    )
+    result = await run_with(fatal, "crash-after", "create of Deployment blog")
+    assert ["is in a crash loop" in problem for problem in result.problems] == [is_loop]
 
 
 @pytest.mark.parametrize("fault", ["freeze-leader", "old-lists"])
