@@ -62,7 +62,7 @@ def test_exported_file_gives_the_same_output_as_the_process(mixed):
     live, exported = (kubeloop.json("trace", "deploy/frontend", "--json", *source) for source in ([], ["--from", path]))
     for rollout in (live, exported):
         for pod in rollout["pods"]:
-            del pod["stage"]  # only the process has the pod's readiness
+            del pod["stage"], pod["stageAfterUs"]  # only the process has the pod's readiness
         del rollout["stages"]
     assert exported == live
     name = live["slowest"][0]
