@@ -126,11 +126,11 @@ def measure_recording(recording: Recording, day: RecordedDay) -> ReplayResult:
     number = 0
     for change in recording.changes():
         obj = change.object
+        if obj is None:
+            continue
         while not change.initial and change.seconds > number * step and number < SAMPLES:
             measurement.sample(number * step, with_pools=number % POOL_SAMPLES == 0)
             number += 1
-        if obj is None:
-            continue
         workloads.add(obj)
         resource = recorded_resource(change.resource)
         if resource is NODES:

@@ -10,7 +10,7 @@ import pytest
 
 from kubeloop.recording.changes import Finding, RecordedChange
 from kubeloop.replay.measurement import PodRun
-from kubeloop.replay.replay import replay, replay_options
+from kubeloop.replay.replay import measure_recording, replay, replay_options
 from kubeloop.replay.user_actions import read_day
 
 OWNER = {"apiVersion": "example.com/v1", "kind": "TrainingJob", "name": "train", "uid": "t", "controller": True}
@@ -83,3 +83,14 @@ def test_pods_start_run_and_fail_as_recorded(runs: dict[str, PodRun]):
 def test_pods_are_deleted_as_recorded(runs: dict[str, PodRun]):
     run = runs["default/c"]
     assert (run.deleted, run.failed) == (pytest.approx(137.0, abs=0.1), False)
+
+
+def test_first_sample_has_nodes_that_are_listed_after_other_resources():
+    class SlowLists(Day):
+        def changes(self) -> Iterator[RecordedChange]:
+            yield RecordedChange(0.01, "LISTED", "namespaces")
+            yield from super().changes()
+
+    day = SlowLists((10.0, pod("a", bound=False)))
+    first = measure_recording(day, read_day(day)).measurement.samples[0]
+    assert (first.seconds, {pool.nodes for pool in first.pools.values()}) == (0.0, {2})
