@@ -7,6 +7,8 @@ staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/resourceclaim.go.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kubeloop.kube.objects.api_types import Pod, PodResourceClaim
 from kubeloop.kube.objects.device_types import ResourceClaim, ResourceClaimConsumerReference
 from kubeloop.kube.objects.object_fields import controller_of
@@ -39,6 +41,15 @@ def claim_name(pod: Pod, pod_claim: PodResourceClaim) -> str | None:
     raise ClaimNotCreated(f'pod "{pod.key}": ResourceClaim not created yet')
 
 
+def claim_keys(pod: Pod) -> tuple[str, ...]:
+    """Return "namespace/name" of the ResourceClaims of a Pod, each once; none for templates without a claim yet."""
+    names = set()
+    for entry in pod.spec.resource_claims:
+        with suppress(ClaimNotCreated):
+            names.add(claim_name(pod, entry))
+    return tuple(f"{pod.metadata.namespace}/{name}" for name in names if name is not None)
+
+
 def group_claim_name(pod_group: PodGroup, entry: PodGroupResourceClaim) -> str | None:
     """Return the name of the ResourceClaim of a PodGroup's entry, as claim_name() does. Raises ClaimNotCreated."""
     if entry.resource_claim_name is not None:
@@ -62,6 +73,10 @@ def is_owned_by(claim: ResourceClaim, consumer: Pod | PodGroup) -> bool:
     """Return True if the claim was created for the consumer. Others must not be used for a claim template."""
     owner = controller_of(claim.metadata)
     return owner is not None and owner.uid == consumer.metadata.uid
+
+
+def is_deallocation(old: ResourceClaim | None, new: ResourceClaim) -> bool:
+    return old is not None and old.status.allocation is not None and new.status.allocation is None
 
 
 def consumer_reference(consumer: Pod | PodGroup) -> ResourceClaimConsumerReference:

@@ -59,11 +59,16 @@ PodInfoHintFunction = Callable[[PodInfo, Any, Any], Hint]
 
 
 class ClusterEventWithHint(msgspec.Struct, frozen=True):
-    """pod_info_hint: the same results as `hint`, computed from the PodInfo; preferred because faster."""
+    """pod_info_hint: the same results as `hint`, computed from the PodInfo; preferred because faster.
+
+    claim: returns, of the old and the new object, the key of the ResourceClaim that a pod must use for `hint` not to be
+    SKIP; None if there is no such condition. The hint is then called for these pods only.
+    """
 
     event: ClusterEvent
     hint: HintFunction | None = None  # None: always QUEUE
     pod_info_hint: PodInfoHintFunction | None = None
+    claim: Callable[[Any, Any], str | None] | None = None
 
 
 ADD = ActionType.ADD

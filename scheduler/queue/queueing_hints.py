@@ -64,6 +64,7 @@ class Registration(msgspec.Struct, frozen=True):
     event: ClusterEvent
     hint: HintFunction | None  # None: always QUEUE
     pod_info_hint: PodInfoHintFunction | None = None
+    claim: Callable[[Any, Any], str | None] | None = None
 
 
 def registrations(plugins: Iterable[Plugin], *, pod_groups: bool = False) -> list[Registration]:
@@ -80,7 +81,7 @@ def registrations(plugins: Iterable[Plugin], *, pod_groups: bool = False) -> lis
             registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in every_resource]
         on_node_add = on_taint_update = False
         for entry in registered:
-            result.append(Registration(plugin.name, entry.event, entry.hint, entry.pod_info_hint))
+            result.append(Registration(plugin.name, entry.event, entry.hint, entry.pod_info_hint, entry.claim))
             if entry.event.resource == events.NODE:
                 on_node_add |= bool(entry.event.action & events.ADD)
                 on_taint_update |= bool(entry.event.action & ActionType.UPDATE_NODE_TAINT)
@@ -176,6 +177,15 @@ class QueueingHints:
             matching = (registered for hint_map in self._maps.values() for registered in hint_map.matching(event))
             plugins = self._plugins[key] = frozenset(registered.plugin for registered in matching)
         return plugins
+
+    def claim_needed(self, event: ClusterEvent, old: Any, new: Any) -> str | None:
+        """Return the key of the ResourceClaim that a pod must use for the event to move it; None: also other pods."""
+        claims = {
+            registered.claim(old, new) if registered.claim is not None else None
+            for hint_map in self._maps.values()
+            for registered in hint_map.matching(event)
+        }
+        return claims.pop() if len(claims) == 1 else None
 
     def strategy(
         self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any, memo: HintMemo | None

@@ -214,7 +214,11 @@ class SchedulingQueue:
         if plugins is not None and not plugins:
             return
         unschedulable = self._queues.unschedulable
-        candidates = list(unschedulable) if plugins is None else unschedulable.rejected_by(plugins)
+        candidates = (
+            list(unschedulable)
+            if plugins is None
+            else unschedulable.rejected_by(plugins, self._hints.claim_needed(event, old, new))
+        )
         if only is not None:
             candidates = [queued for queued in candidates if only(queued)]
         self._move(candidates, event, old, new)

@@ -18,6 +18,7 @@ from kubeloop.kube.objects.device_types import AllocationResult, ResourceClaim
 from kubeloop.kube.objects.pod_claims import (
     ClaimNotCreated,
     claim_name,
+    is_deallocation,
     is_owned_by,
     is_owned_by_group,
     is_shared,
@@ -559,7 +560,7 @@ class DeviceAllocation:
             return Hint.SKIP
         if new is None:
             return Hint.QUEUE
-        if old is not None and old.status.allocation is not None and new.status.allocation is None:
+        if is_deallocation(old, new):
             return Hint.QUEUE  # devices became free
         if all(claim.metadata.uid != new.metadata.uid for _, claim in entries):
             return Hint.SKIP

@@ -17,8 +17,18 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.device_types import ResourceClaim
+from kubeloop.kube.objects.pod_claims import is_deallocation
 from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.events import (
+    ADD,
+    NODE,
+    POD,
+    UPDATE,
+    ActionType,
+    ClusterEventWithHint,
+    Hint,
+    cluster_event,
+)
 from kubeloop.scheduler.api.extension_points import (
     NodeToStatusReader,
     PostFilterResult,
@@ -164,7 +174,11 @@ class DynamicResources:
         node_actions = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
         return (
             on_event(NODE, node_actions),
-            on_event("resource.k8s.io/ResourceClaim", ADD | UPDATE, self._after_claim_change),
+            ClusterEventWithHint(
+                cluster_event("resource.k8s.io/ResourceClaim", ADD | UPDATE),
+                self._after_claim_change,
+                claim=_claim_needed,
+            ),
             on_event(POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._after_pod_change),
             on_event("resource.k8s.io/DeviceClass", ADD | UPDATE),
             on_event("resource.k8s.io/ResourceSlice", ADD | UPDATE),
@@ -178,6 +192,11 @@ class DynamicResources:
         if new is None or new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
         return Hint.SKIP if self.pre_enqueue(new) is not None else Hint.QUEUE
+
+
+def _claim_needed(old: ResourceClaim | None, new: ResourceClaim | None) -> str | None:
+    """Return the key of the claim; None if the change frees devices, for which any pod may wait."""
+    return None if new is None or is_deallocation(old, new) else new.key
 
 
 def _reserved_in_cycle(state: CycleState) -> set[str] | None:

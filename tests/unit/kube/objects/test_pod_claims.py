@@ -7,6 +7,7 @@ import pytest
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.pod_claims import (
     ClaimNotCreated,
+    claim_keys,
     claim_name,
     group_claim_name,
     is_owned_by,
@@ -90,3 +91,9 @@ def test_claim_belongs_to_and_is_reserved_for_the_group_that_the_pod_names(group
     claim = group_resource_claim("c", entry="gpu", status={"reservedFor": [reservation]})
     assert (is_owned_by_group(claim, pod), is_reserved_for_group(claim, pod)) == (expected, expected)
     assert not is_owned_by_group(resource_claim(owner="pod-uid"), pod)
+
+
+def test_keys_of_the_claims_that_exist():
+    entries = [BY_NAME, BY_NAME | {"name": "again"}, *({"name": n, "resourceClaimTemplateName": n} for n in "abc")]
+    pod = pod_with_claims(*entries, status=pod_claim_status(a="web-a", b=None))
+    assert sorted(claim_keys(pod)) == [f"{pod.metadata.namespace}/shared", f"{pod.metadata.namespace}/web-a"]

@@ -237,3 +237,25 @@ def test_hint_for_the_parsed_pod_decides(hint, queued):
     registered = Registration("Mine", events.NODE_ADD, None, pod_info_hint)
     assert QueueingHints._hint(registered, waiting, "old", "new") is hint
     assert pods == [(waiting.info, "old", "new")]
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        pytest.param(["n/c"], "n/c", id="the only plugin"),
+        pytest.param(["n/c", "n/c"], "n/c", id="two plugins that need the same claim"),
+        pytest.param(["n/c", "n/d"], None, id="two plugins that need different claims"),
+        pytest.param(["n/c", None], None, id="a plugin that needs none"),
+        pytest.param([], None, id="no plugin"),
+    ],
+)
+def test_claim_is_needed_if_all_hints_need_it(claims, expected):
+    event = events.cluster_event("resource.k8s.io/ResourceClaim", ActionType.ADD)
+    registered = [
+        Registration(
+            "Mine", event, lambda *_: Hint.SKIP, claim=None if claim is None else lambda *_, claim=claim: claim
+        )
+        for claim in claims
+    ]
+    hints = QueueingHints({"default-scheduler": QueueingHintMap(registered)}, NO_METRICS, lambda: 0)
+    assert hints.claim_needed(event, None, object()) == expected

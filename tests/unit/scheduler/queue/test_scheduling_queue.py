@@ -475,3 +475,18 @@ async def test_queue_flushes_in_virtual_time_only_when_time_moves_a_pod(monkeypa
     assert model.queue_of("p") == "active"
     assert len(flushes) < 10
     task.cancel()
+
+
+def test_event_of_a_claim_moves_only_pods_that_use_it():
+    """The hint, which would move any pod, is called for one."""
+    event = events.cluster_event("resource.k8s.io/ResourceClaim", events.ADD)
+    registered = Registration("DynamicResources", event, lambda *_: Hint.QUEUE, claim=lambda old, new: new)
+    model = QueueModel(registrations=[registered])
+    for name in ("user", "other"):
+        model.queue.add(model.pod(name, resourceClaims=[{"name": "c", "resourceClaimName": f"claim-of-{name}"}]))
+        model.fail("DynamicResources")
+    model.queue.check()
+    model.queue.move_all_to_active_or_backoff(event, None, "n/claim-of-user")
+    assert (model.queue_of("user") == "unschedulable", model.queue_of("other")) == (False, "unschedulable")
+    model.queue.move_all_to_active_or_backoff(event, None, None)  # frees devices
+    assert model.queue_of("other") != "unschedulable"

@@ -1,4 +1,4 @@
-"""Unschedulable pods by the plugins that rejected them (queue/unschedulable_pods.py)."""
+"""Unschedulable pods by the plugins that rejected them and by their claims (queue/unschedulable_pods.py)."""
 
 from __future__ import annotations
 
@@ -65,3 +65,28 @@ def test_discarded_pod_is_in_no_index(pods):
     pods.put(queued)
     assert names(pods, "A") == ["c", "a", "b"], "added again: the last one"
     assert UnschedulablePods().rejected_by(["A"]) == []
+
+
+def test_pods_by_claim(pods):
+    template, shared = {"name": "t", "resourceClaimTemplateName": "t"}, {"name": "s", "resourceClaimName": "shared"}
+    for name, plugin, entries in (("e", "A", [shared]), ("f", "A", [shared, template]), ("g", "B", [shared])):
+        queued = rejected(name, plugin)
+        queued.update(make_pod(name, resourceClaims=entries))
+        pods.put(queued)
+        pods.check()
+
+    def users(claim: str, *plugins: str) -> list[str]:
+        return [queued.pod.metadata.name for queued in pods.rejected_by(plugins, claim)]
+
+    assert users("default/shared", "A") == ["a", "e", "f"]
+    assert users("default/shared", "A", "B") == ["a", "e", "f", "g"]
+    assert users("default/f-t", "A") == ["a"]
+    queued = pods.get("default/f")
+    status = {"resourceClaimStatuses": [{"name": "t", "resourceClaimName": "f-t"}]}
+    queued.update(make_pod("f", resourceClaims=[template], status=status))
+    pods.put(queued)
+    pods.check()
+    assert (users("default/shared", "A"), users("default/f-t", "A")) == (["a", "e"], ["a", "f"])
+    pods.discard("default/f")
+    pods.check()
+    assert users("default/f-t", "A") == ["a"]

@@ -344,11 +344,14 @@ OTHER = claim("other")
 )
 def test_hint_after_claim_change(plugin_with, pod, old, new, queued):
     plugin, cluster = plugin_with(FREE)
-    hints = {entry.event.resource: entry.hint for entry in plugin.events_to_register()}
-    hint = hints["resource.k8s.io/ResourceClaim"]
-    waiting = pod("p", **CLAIM)
+    entry = {entry.event.resource: entry for entry in plugin.events_to_register()}["resource.k8s.io/ResourceClaim"]
+    hint, waiting = entry.hint, pod("p", **CLAIM)
     expected = Hint.QUEUE if queued else Hint.SKIP
     assert hint(waiting, old and typed(old), typed(new)) == expected
+    needed = entry.claim(old and typed(old), typed(new))
+    is_deallocated = old is not None and bool(typed(old).status.allocation) and not typed(new).status.allocation
+    assert needed == (None if is_deallocated else typed(new).key)
+    assert hint(pod("q"), old and typed(old), typed(new)) == (Hint.QUEUE if needed is None else Hint.SKIP)
     cluster.devices.delete(claim("c", version="2"))
     assert hint(waiting, None, typed(FREE)) == Hint.SKIP
 
