@@ -211,7 +211,7 @@ def _full(situation: Situation, cpu: str, classes: int, priority: int) -> Pods:
 
     def low(body: JSON) -> None:
         request_cpu("900m", body)
-        body["status"]["startTime"] = "2026-01-01T00:00:00Z"
+        body["status"]["startTime"] = "2025-12-31T00:00:00Z"
 
     situation.add_nodes(of_four)
     for number in range(4 * situation.nodes):
