@@ -18,9 +18,9 @@ import pytest
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.status import PluginFailure
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.devices.errors import AllocationError
 from kubeloop.scheduler.plugins.dynamic_resources.device_allocation import PodDevices
 from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import STATE, DynamicResources
 from support.comparison.device_groups import NAMESPACE, PODS_PER_GROUP, DeviceGroup, device_group
@@ -143,7 +143,7 @@ class Replay:
         assert status is None, status
         try:
             result = self.plugin.filter_rows(state, info, snapshot, snapshot.all_rows)
-        except AllocationError as error:  # on the first of several nodes
+        except PluginFailure as error:  # on the first of several nodes
             own = re.sub(rf"{self.group.name}-\d", "NODE", str(error))
             theirs = re.sub(rf"{self.group.name}-\d", "NODE", expected)
             return own, own if own in theirs else theirs
