@@ -99,9 +99,11 @@ async def starting_api_server(process: subprocess.Popen[bytes]) -> AsyncIterator
     """Read the output of an api_server_process(), and stop it at the end of the context."""
     assert process.stdin is not None
     loop = asyncio.get_running_loop()
-    pipe, messages = await loop.connect_read_pipe(Messages, process.stderr)
+    # The transports close these pipes later: Popen must not close them first, so that their descriptors are reused.
+    pipes, process.stderr, process.stdout = (process.stderr, process.stdout), None, None
+    pipe, messages = await loop.connect_read_pipe(Messages, pipes[0])
     stdout = asyncio.StreamReader()
-    output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), process.stdout)
+    output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), pipes[1])
     try:
         yield StartingApiServer(process, stdout, messages)
     finally:
