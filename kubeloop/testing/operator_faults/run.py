@@ -443,9 +443,9 @@ class OperatorRun:
         task = asyncio.ensure_future(step.act(cluster, self.settings.timeout_seconds))
         settling: asyncio.Future[list[str]] | None = None
         try:
-            await asyncio.wait({task}, timeout=_POLL_SECONDS)
-            if not task.done() and self.operator_api.is_disturbing:
-                settling = asyncio.ensure_future(self._settle())
+            while not (await asyncio.wait({task}, timeout=_POLL_SECONDS))[0]:
+                if self.operator_api.is_disturbing and (settling is None or settling.done()):
+                    settling = asyncio.ensure_future(self._settle())
             await task
         except (UserError, ApiError, WaitTimeout, WaitFailed) as error:
             self._fail(f"the step '{step.title}' failed: {error}")

@@ -215,6 +215,19 @@ async def test_next_leader_need_not_wait_for_the_end_of_a_lease(settings: RunSet
     assert (result.problems, result.has_lease, result.fired is not None) == ([], True, True)
 
 
+@pytest.mark.parametrize("fault", ["late-events", "blind"])
+async def test_fault_that_begins_during_a_wait_ends_before_its_timeout(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+):
+    monkeypatch.setattr(run, "_POLL_SECONDS", 0.003)  # the step is observed before the write that meets the fault
+    steps = tmp_path / "steps.yaml"
+    steps.write_text(f"- apply: {OPERATORS / 'site.yaml'}\n- wait: site/blog\n  for: '{{.status.ready}}=2'\n")
+    scenario = read_scenario([OPERATORS / "crd.yaml"], steps)
+    waits = dataclasses.replace(settings, scenario=scenario, timeout_seconds=20.0)
+    result = await run_with(waits, fault, "status write of Site blog")
+    assert (result.problems, result.fired is not None) == ([], True)
+
+
 @pytest.mark.parametrize(("seconds", "is_loop"), [(60.0, True), (0.0, False)])
 async def test_exits_soon_after_the_start_are_a_crash_loop(
     settings: RunSettings, monkeypatch: pytest.MonkeyPatch, seconds: float, is_loop: bool
