@@ -48,10 +48,13 @@ _AT_LAST_SCALING = {DESIRED_REPLICAS, MAX_REPLICAS}  # annotations
 _NUMBER = re.compile(r"-\d+(?=-|$)")
 
 
-def final_state(cluster: Cluster) -> Counter[str]:
-    """Return the objects with a status, each as JSON without what differs between two runs of one scenario."""
+def final_state(cluster: Cluster, *, after_crash: bool) -> Counter[str]:
+    """Return the objects with a status, each as JSON without what differs between two runs of one scenario.
+
+    after_crash: without the conditions of PodGroups, which no process writes again (docs/reliability.md).
+    """
     return Counter(
-        json.dumps([resource.plural, _comparable(resource, obj)], sort_keys=True)
+        json.dumps([resource.plural, _comparable(resource, obj, after_crash=after_crash)], sort_keys=True)
         for resource in COMPARED
         for obj in cluster.all(resource)
     )
@@ -65,7 +68,7 @@ def differences(unpostponed: Counter[str], postponed: Counter[str]) -> list[str]
     ]
 
 
-def _comparable(resource: Resource[Any], obj: JSON) -> JSON:
+def _comparable(resource: Resource[Any], obj: JSON, *, after_crash: bool) -> JSON:
     metadata, status = obj["metadata"], obj.get("status", {})
     spec = obj.get("spec", {})
     name = metadata["name"]
@@ -73,6 +76,8 @@ def _comparable(resource: Resource[Any], obj: JSON) -> JSON:
         name = _NUMBER.sub("-N", stable_text(name))
         spec = {"bound": bool(spec.get("nodeName"))}
         status = {name: status[name] for name in ("phase", "conditions", "nominatedNodeName") if name in status}
+    elif resource is POD_GROUPS and after_crash:
+        status = {name: value for name, value in status.items() if name != "conditions"}
     elif "observedGeneration" in status:
         status = {**status, "unobserved": metadata["generation"] - status["observedGeneration"]}
     labels = {name: label for name, label in metadata.get("labels", {}).items() if "topology" not in name}

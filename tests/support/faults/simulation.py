@@ -144,7 +144,7 @@ class _Run(FaultRun):
                 if self._expected_creates is not None:
                     self._check_creates(network.creates, self._expected_creates)
                 resources = [informer.resource.plural for informer in self.processes[-1].plane.informers.informers]
-                final = final_state(cluster)
+                final = final_state(cluster, after_crash=bool(plan.faults))
         return Report(
             cluster.violations,
             cluster.story,

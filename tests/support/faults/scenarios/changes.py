@@ -368,5 +368,6 @@ SCENARIOS = (
         desired=_complete_groups_run,
         invariants=(Gangs,),
         gates=ALL_GATES,
+        one_final_state=False,
     ),
 )
