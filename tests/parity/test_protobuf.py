@@ -123,6 +123,8 @@ def test_codec_reproduces_the_bytes_of_kube_apiserver(servers):
         resource = served.resource
         path = f"/{'apis/' + resource.group if resource.group else 'api'}/{resource.version}/{resource.plural}"
         response = send(servers.real, "GET", path)
+        if response.status == 404:  # a version that needs --runtime-config
+            continue
         assert response.media_type == PROTOBUF_TYPE
         assert codec.encode(codec.decode(response.body)) == response.body, path
         compared += len(codec.decode(response.body).get("items", ()))

@@ -92,6 +92,8 @@ def run(api: HttpApi) -> JSON:
 
 
 def resource_versions(api: HttpApi, path: str) -> dict[str, str]:
+    # kube-apiserver responds with 429 for a moment after a change of the definition
+    wait_until(lambda: api.request("GET", path).status == 200, "the custom resource")
     items = api.request("GET", path).content["items"]
     return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
 
