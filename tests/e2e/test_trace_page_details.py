@@ -81,7 +81,7 @@ async def test_state_is_in_the_url_and_read_from_it(browser):
         await page.click(".stage[data-phase=ready]")
         await page.select_option("#sort", "name")
         await page.select_option("#namespace", "shop")
-        await wait_for(page, f"{SHOWN} === '5'")
+        await wait_for(page, f"{SHOWN} === '5' && {NAMES}[1] === 'web-5f-2'")
         await page.evaluate(f"{ROWS}[1].click()")
         await wait_for(page, f"{TITLE} === 'web-5f-2'")
         await page.click(".sections .events summary")

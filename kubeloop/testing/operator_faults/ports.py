@@ -15,7 +15,8 @@ _FIRST, _LAST = 10_000, 32_767  # below the ports of outgoing connections, which
 class Ports:
     """Ports that no other run draws, in this process or another one, until the end of the context."""
 
-    def __init__(self) -> None:
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
         self.numbers: dict[str, int] = {}
         self._locks: list[socket.socket] = []
 
@@ -32,7 +33,7 @@ class Ports:
 
     def _draw(self, name: str) -> int:
         while True:
-            port = random.randint(_FIRST, _LAST)
+            port = self._rng.randint(_FIRST, _LAST)
             if self._lock(port) and _is_free(port):
                 self.numbers[name] = port
                 return port

@@ -204,7 +204,7 @@ class OperatorInstance:
         self.exits = 0
         self.stays_down = False
         self.port = 0
-        self.ports = Ports()
+        self.ports = Ports(run.rng)
         self.log = run.logs / f"{run.name}-{name}.log"
         self._kubeconfig = run.folder / f"{name}.kubeconfig"
         self._run = run
@@ -297,6 +297,7 @@ class OperatorRun:
         self.folder.mkdir()
         self.logs = self.folder if settings.logs is None else settings.logs
         self.name = name
+        self.rng = random.Random()
         self._expected = expected
         self._quiet_seconds = settings.quiet_seconds if expected is None else expected.quiet_seconds
         self._fault = fault
@@ -406,7 +407,7 @@ class OperatorRun:
 
     @contextlib.asynccontextmanager
     async def _cluster(self) -> AsyncIterator[ApiServer]:
-        rng, clock, token = random.Random(), SystemClock(), secrets.token_urlsafe(32)
+        rng, clock, token = self.rng, SystemClock(), secrets.token_urlsafe(32)
         options, authority = self.settings.cluster, self.settings.certificate.authority
         async with (
             run_api_server(

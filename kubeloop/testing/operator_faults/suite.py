@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import random
 import shlex
 import shutil
 import tempfile
@@ -127,7 +128,7 @@ def _settings(options: OperatorOptions) -> Iterator[RunSettings]:
         raise UserError(f"--run: {error}", hint="quote it as for a shell") from None
     if not command or shutil.which(command[0]) is None:
         raise UserError(f"--run: there is no command '{command[0] if command else ''}'", hint="check the path")
-    with Ports() as ports:
+    with Ports(random.Random()) as ports:
         parse_addresses(map(ports.insert, options.resolve))  # raises UserError
     scenario = read_scenario(options.files, options.steps)
     if options.logs is not None:
