@@ -23,7 +23,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.values.times import epoch_ns
 from kubeloop.tracing.export.config_file import process_environment
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
-from kubeloop.tracing.journal.trace_journal import JournaledRecord, RecoveredRecords, TraceJournal
+from kubeloop.tracing.journal.trace_journal import JournaledRecord, RecoveredRecords, TraceJournal, journal_key
 from kubeloop.tracing.metrics_interface import NO_METRICS, LostReason, TracedPod, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
@@ -43,7 +43,12 @@ from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, own_root_span, parse_traceparent
+from kubeloop.tracing.spans.traceparent import (
+    SAMPLED,
+    TRACEPARENT_ANNOTATION,
+    own_root_span,
+    parse_traceparent,
+)
 
 log = logging.getLogger(__name__)
 
@@ -119,11 +124,10 @@ class Tracing:
         if exporter is None and self.sampler.records_traces:
             self._exporter = configured_exporters(environ, self._metrics)
         self._journal = open_journal() if open_journal is not None and self._exporter is not None else None
-        self._outbox: deque[tuple[JournaledRecord, str]] = deque()
+        self._outbox: deque[JournaledRecord] = deque()
         self._standby: deque[PodRecord] | None = deque(maxlen=OUTBOX_LIMIT) if settings.standby else None
         self._unsampled = UnsampledReconciles()
         self._lost = 0
-        self._enqueued = 0
         self.is_leader = True  # False: another process acts and exports; this one only records
         self.reconciles = ReconcileRecorder(
             clock=clock,
@@ -246,17 +250,19 @@ class Tracing:
         self._owners.resolve()
         self.open_pods.sweep()
         self.groups.sweep()
+        self.recent.sweep()
 
     async def _export_forever(self) -> None:
         """Build and export spans at low priority: scheduling comes first, and the journal has the records."""
         loop = asyncio.get_running_loop()
-        enqueued_before, last_enqueued_at = 0, loop.time()
+        newest: JournaledRecord | None = None
+        last_enqueued_at = loop.time()
         while True:
             while not self._outbox:
                 await pause(SWEEP_SECONDS)
             started = loop.time()
-            if self._enqueued != enqueued_before:
-                enqueued_before, last_enqueued_at = self._enqueued, started
+            if self._outbox[-1] is not newest:
+                newest, last_enqueued_at = self._outbox[-1], started
             share = self._export_share(quiet=started - last_enqueued_at >= QUIET_SECONDS)
             if not share:
                 await asyncio.sleep(QUIET_SECONDS)
@@ -281,7 +287,7 @@ class Tracing:
     def _oldest_waits_ns(self) -> int:
         if not self._outbox:
             return 0
-        return self._clock.time_ns() - self._outbox[0][0].end_ns
+        return self._clock.time_ns() - self._outbox[0].end_ns
 
     async def flush(self) -> None:
         """Pass all finished traces to the exporter, slice by slice."""
@@ -298,7 +304,7 @@ class Tracing:
         """Return the trace ID of the pod in hexadecimal; "" if it is not traced."""
         record = self.recent.finished(pod.metadata.uid) or self.open_pods.get(pod.metadata.uid)
         if record is not None:
-            context = record.context if record.tail_rule or record.context.sampled else None
+            context = record.context if record.tail_rule or record.is_sampled else None
         else:
             context = parse_traceparent(pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, ""))
             context = context if context and context.sampled else None
@@ -329,7 +335,7 @@ class Tracing:
             return None
         own_span = own_root_span(pod.metadata.annotations, context, epoch_ns(creation))
         start_ns = own_span.start_ns if own_span is not None else epoch_ns(creation)
-        record = PodRecord(context, start_ns)
+        record = PodRecord(context.traceparent, start_ns)
         record.set_pod(pod)
         record.node = pod.spec.node_name
         record.reconstructed = True
@@ -337,9 +343,10 @@ class Tracing:
         return pod_trace(record).document()
 
     def _pod_finished(self, record: PodRecord) -> None:
-        if not record.context.sampled:
+        exported = record.traceparent.endswith(SAMPLED)
+        if not exported:
             record.tail_rule = matching_tail_rule(record, self.sampler.tail_rules)
-        exported = record.context.sampled or bool(record.tail_rule)
+            exported = bool(record.tail_rule)
         if not (self.is_leader and exported):
             if self._journal is not None:
                 self._journal.delivered([record.traceparent])
@@ -350,9 +357,11 @@ class Tracing:
             return
         self.recent.add(record)
         self._enqueue(record)
-        if record.tail_rule and record.group_link:
+        if not record.tail_rule:
+            return
+        if record.group_link:
             self.groups.select(record.group_link, record.tail_rule)
-        if record.tail_rule and record.link:
+        if record.link:
             reconcile = self._unsampled.take_linked(record.link)
             if reconcile is not None:
                 self._publish_reconcile(reconcile)
@@ -365,7 +374,8 @@ class Tracing:
                 self._journal.delivered([record.traceparent])
             return
         self.recent.add_group(record)
-        self._enqueue(record)
+        if self._exporter is not None:
+            self._enqueue(record)
 
     def _trim_standby(self, standby: deque[PodRecord]) -> None:
         oldest_ns = self._clock.time_ns() - round(STANDBY_SECONDS * 1e9)
@@ -381,22 +391,22 @@ class Tracing:
 
     def _publish_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
         self.recent.add_reconcile(reconcile)
-        self._enqueue(reconcile)
+        if self._exporter is not None:
+            self._enqueue(reconcile)
 
     def _open_trace_evicted(self) -> None:
         self._trace_lost("too many open", "too many pending pods, dropping the oldest traces")
 
     def _enqueue(self, finished: JournaledRecord) -> None:
         """Save a finished trace in the journal until it is delivered, and schedule its export."""
-        if self._exporter is None and not isinstance(finished, PodRecord):
-            return
-        key = self._journal.save(finished) if self._journal is not None else ""
-        self._enqueued += 1
-        self._outbox.append((finished, key))
-        if len(self._outbox) > OUTBOX_LIMIT:
-            _, dropped = self._outbox.popleft()
-            if self._journal is not None and dropped:
-                self._journal.delivered([dropped])
+        if self._journal is not None:
+            self._journal.save(finished)
+        outbox = self._outbox
+        outbox.append(finished)
+        if len(outbox) > OUTBOX_LIMIT:
+            dropped = outbox.popleft()
+            if self._journal is not None:
+                self._journal.delivered([journal_key(dropped)])
             self._trace_lost("too many finished", "traces end faster than they can be exported, dropping the oldest")
 
     def _trace_lost(self, reason: LostReason, message: str) -> None:
@@ -410,7 +420,8 @@ class Tracing:
             self._journal.write_out()  # before the collector gets the trace: no other process may continue it then
         self._owners.resolve()
         for _ in range(min(limit, len(self._outbox))):
-            finished, key = self._outbox.popleft()
+            finished = self._outbox.popleft()
+            key = journal_key(finished)
             try:
                 self._export_one(finished, key)
             except Exception:  # a record that cannot be exported must not stop the others
@@ -418,12 +429,12 @@ class Tracing:
 
     def _export_one(self, finished: JournaledRecord, key: str) -> None:
         if isinstance(finished, PodRecord):
-            pod = TracedPod(finished.context.trace_id, finished.namespace, finished.topmost_owner_kind)
+            pod = TracedPod(finished.trace_id, finished.namespace, finished.topmost_owner_kind)
             self._metrics.phases(phase_times(finished), pod)
             if finished.start_sli_ns:
                 self._metrics.start_sli(finished.start_sli_ns, pod)
         if self._exporter is not None:
-            self._exporter.export(_trace(finished), key)
+            self._exporter.export(_trace(finished), key if self._journal is not None else "")
 
     def _confirm_delivered(self, journal: TraceJournal) -> None:
         if self._exporter is not None:

@@ -78,26 +78,25 @@ class Algorithm:
         finally:
             attempt.state.can_pause = False  # from here on, filters run in dry runs only
         facts.feasible = len(rows)
-        facts.rejections = diagnosis.node_to_status.plugins()
+        facts.rejections = diagnosis.node_to_status.plugins() or None
         if len(rows) == 0:
             raise FitError(facts.nodes, diagnosis)
         if len(rows) == 1:
             facts.node = snapshot.node_infos[int(rows[0])].name
         else:
-            start_ns = self._now_ns()
+            facts.score_start_ns = self._now_ns()
             totals = await self._totals(attempt, rows)
             facts.node = self._choose(rows, totals, facts)
-            facts.score_ns = (start_ns, self._now_ns())
+            facts.score_end_ns = self._now_ns()
         return facts.node
 
     async def _feasible(self, attempt: Attempt, rows: Rows, diagnosis: Diagnosis) -> Rows:
         """Return those of `rows` on which the pod fits."""
         snapshot, facts = self.snapshot, attempt.facts
         filters, state, pod = attempt.framework.filters, attempt.state, attempt.pod_info
-        start_ns = self._now_ns()
+        facts.pre_filter_start_ns = self._now_ns()
         names, rejection, confining = filters.run_pre_filter(state, pod, snapshot)
-        filter_ns = self._now_ns()
-        facts.pre_filter_ns = (start_ns, filter_ns)
+        facts.pre_filter_end_ns = filter_start_ns = self._now_ns()
         diagnosis.unschedulable_plugins.update(confining)
         if rejection is not None:
             diagnosis.node_to_status.absent = rejection
@@ -120,7 +119,7 @@ class Algorithm:
                 diagnosis.errors.clear()
                 fitting = first[:0]
             if len(fitting):
-                facts.filter_ns = (filter_ns, self._now_ns())
+                facts.filter_start_ns, facts.filter_end_ns = filter_start_ns, self._now_ns()
                 return fitting
         if names is not None:
             named = _rows_of(snapshot, names)
@@ -136,7 +135,7 @@ class Algorithm:
         feasible = await self._pass_extenders(pod.pod, feasible, diagnosis)
         if len(feasible) != before:
             diagnosis.unschedulable_plugins.add(EXTENDER)
-        facts.filter_ns = (filter_ns, self._now_ns())
+        facts.filter_start_ns, facts.filter_end_ns = filter_start_ns, self._now_ns()
         return feasible
 
     async def _after_pause(self, pause: FilterPaused, attempt: Attempt, rows: Rows, diagnosis: Diagnosis) -> Rows:
@@ -224,8 +223,10 @@ class Algorithm:
         while len(traced) < min(_TRACED_SCORES, len(totals)):  # sorting would take longer than choosing a node
             level = totals[totals < level].max()
             traced += np.flatnonzero(totals == level)[:_TRACED_SCORES].tolist()
-        facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in traced[:_TRACED_SCORES]]
-        return infos[int(rows[index])].name
+        del traced[_TRACED_SCORES:]
+        facts.best_nodes = tuple([infos[rows.item(i)].name for i in traced])
+        facts.best_totals = tuple([totals.item(i) for i in traced])
+        return facts.best_nodes[0]
 
 
 def num_feasible_nodes_to_find(num_all_nodes: int, percentage: int) -> int:

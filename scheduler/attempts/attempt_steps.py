@@ -73,7 +73,7 @@ class AttemptSteps:
         filters, facts, diagnosis = attempt.framework.filters, attempt.facts, error.diagnosis
         if not filters.post_filter:
             return WITHDRAWN
-        post_filter_ns = self._now_ns()
+        start_ns = self._now_ns()
         self.awaits_call = True
         try:
             result, status = await filters.run_post_filter(
@@ -81,7 +81,7 @@ class AttemptSteps:
             )
         finally:
             self.awaits_call = False
-        facts.post_filter_ns = (post_filter_ns, self._now_ns())
+        facts.post_filter_start_ns, facts.post_filter_end_ns = start_ns, self._now_ns()
         facts.victims = result.victims if result is not None else 0
         diagnosis.post_filter_message = status.message
         return UNCHANGED if result is None else Nomination(result.nominated_node_name)
@@ -134,15 +134,14 @@ def _log_slow_cycle(attempt: Attempt, end_ns: int) -> None:
     facts, start_ns = attempt.facts, attempt.start_ns
     steps: dict[str, float] = {}
     previous_ns = start_ns
-    snapshot_ns = facts.pre_filter_ns and (start_ns, facts.pre_filter_ns[0])
-    for step, interval in (
-        ("Snapshotting scheduler cache and node infos done", snapshot_ns),
-        ("Computing predicates done", facts.filter_ns or facts.pre_filter_ns),
-        ("Prioritizing done", facts.score_ns),
+    for step, step_end_ns in (
+        ("Snapshotting scheduler cache and node infos done", facts.pre_filter_start_ns),
+        ("Computing predicates done", facts.filter_end_ns or facts.pre_filter_end_ns),
+        ("Prioritizing done", facts.score_end_ns),
     ):
-        if interval is not None:
-            steps[step] = (interval[1] - previous_ns) / 1e6
-            previous_ns = interval[1]
+        if step_end_ns:
+            steps[step] = (step_end_ns - previous_ns) / 1e6
+            previous_ns = step_end_ns
     pod, total_ms = attempt.queued.pod, (end_ns - start_ns) / 1e6
     log.warning(
         "slow scheduling cycle of %s: %.0f ms (%s)",

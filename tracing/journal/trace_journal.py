@@ -39,7 +39,7 @@ DELAY_SECONDS: Final = 0.01  # some 10 us per pod in a write, however many pods 
 MAX_COPIED_PER_STEP: Final = 100  # records, some 2 ms
 MAX_FILE_BYTES: Final = 1 << 30  # a larger file is ignored: no journal grows to this size
 _SUFFIX: Final = ".trace-journal"
-_FORMAT: Final = 7
+_FORMAT: Final = 8
 _HEADER, _POD, _RECONCILE, _TRACE, _DELETED, _GROUP = range(6)
 _header_struct = struct.Struct("<IB")
 _TRACEPARENT, _FACTS, _JOURNALED_FACTS = (
@@ -93,17 +93,12 @@ class TraceJournal:
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
-    def save(self, record: JournaledRecord) -> str:
-        """Save an open or finished record; returns the key for delivered()."""
-        if isinstance(record, PodRecord | PodGroupRecord):
-            key = record.traceparent
-        else:
-            key = f"{record.trace_id}-{record.root_id}"
-        self._add(key, record)
-        return key
+    def save(self, record: JournaledRecord) -> None:
+        """Save an open or finished record."""
+        self._add(journal_key(record), record)
 
     def delivered(self, keys: list[str]) -> None:
-        """Delete records that the collector received, or that are not needed any more."""
+        """Delete records, by their journal_key: the collector received them, or they are not needed any more."""
         for key in keys:
             if self._stored.pop(key, None) is not None:
                 self._unwritten.pop(key, None)
@@ -309,6 +304,13 @@ _KINDS: Final = {ReconcileRecord: _RECONCILE, Trace: _TRACE, PodGroupRecord: _GR
 _FileContent = tuple[list[tuple[int, Any]], int]
 
 
+def journal_key(record: JournaledRecord) -> str:
+    """Return the key of an open or finished record."""
+    if isinstance(record, PodRecord | PodGroupRecord):
+        return record.traceparent
+    return f"{record.trace_id}-{record.root_id}"
+
+
 def _process_and_number(path: Path) -> tuple[str, int]:
     """Return the process ID, as text, and the number of a file among those of processes with this ID."""
     process, _, number = path.name.removesuffix(_SUFFIX).partition("-")
@@ -381,7 +383,7 @@ def _collect(files: list[_FileContent], recovered: RecoveredRecords) -> None:
 
 def _record(content: Any) -> PodRecord:
     record = msgspec.convert(content, PodRecord)
-    record.plugin_spans = [_span(fields) for fields in record.plugin_spans]
+    record.plugin_spans = tuple(_span(fields) for fields in record.plugin_spans)
     record.journaled_facts, record.is_journaled = -1, False
     return record
 

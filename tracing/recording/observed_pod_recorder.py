@@ -48,7 +48,7 @@ class ObservedPodRecorder:
             context = TraceContext(parent.trace_id, context.span_id, sampled)
         if not self._sampler.records(context.sampled):
             return None
-        record = PodRecord(context, self._records.now_ns())
+        record = PodRecord(context.traceparent, self._records.now_ns())
         record.parent_span_id = parent.span_id if parent is not None else ""
         record.is_observed, record.milestones = True, milestones
         record.set_observed_pod(pod)

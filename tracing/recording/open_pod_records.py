@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.tracing.spans.pod_group_record import PodGroupRecord
 from kubeloop.tracing.spans.pod_record import MAX_FACTS, Gap, PodRecord, Wait
 
@@ -29,12 +30,12 @@ MAX_COMPARED_PER_SWEEP: Final = 20_000
 class OpenRecordStore(Protocol):
     """Persistent store of open records, so that the next process can continue them after a crash."""
 
-    def save(self, record: PodRecord | PodGroupRecord) -> str:
-        """Store this state of the record, replacing the previous one; returns its key."""
+    def save(self, record: PodRecord | PodGroupRecord) -> None:
+        """Store this state of the record, replacing the previous one."""
         ...
 
     def delivered(self, keys: list[str]) -> None:
-        """Delete records."""
+        """Delete records, by their traceparents."""
         ...
 
 
@@ -45,6 +46,7 @@ class OpenPodRecords:
     followed           by UID, oldest first
     failed             time of the failed create (ns) by traceparent, of requested pods, in order
     awaiting_response  end of the trace (ns) by UID, of pods that are bound while the response to the bind is missing
+    store              has copies of the records, so that the next process can continue them after a crash; or None
     max_facts          limit for each record, so that all together stay below MAX_TOTAL_FACTS
     """
 
@@ -67,7 +69,7 @@ class OpenPodRecords:
         self.now_ns = clock.time_ns
         self.on_finished = on_finished
         self._on_evicted = on_evicted
-        self._store = store
+        self.store = store
         self._to_save: Iterator[PodRecord] | None = None  # rest of the current pass over all open records
 
     def all(self) -> Iterable[PodRecord]:
@@ -83,24 +85,50 @@ class OpenPodRecords:
 
     def save(self, record: PodRecord) -> None:
         """Save a record now: if this process is killed and the pod is deleted or bound, only the store has it."""
-        if self._store is not None:
-            self._store.save(record)
+        if self.store is not None:
+            self.store.save(record)
+
+    def request(self, record: PodRecord) -> None:
+        """Add the record of a create request; drop the oldest record if there are more than MAX_OPEN."""
+        self.requested[record.traceparent] = record
+        if self.store is not None:
+            self.store.save(record)
+        if len(self.requested) + len(self.followed) > MAX_OPEN:
+            self._evict()
+
+    def follow(self, record: PodRecord, pod: Pod) -> None:
+        """Move the record of a create request to the followed pods, and set what the request did not show."""
+        del self.requested[record.traceparent]
+        if self.failed:
+            self.failed.pop(record.traceparent, None)
+        metadata, group = pod.metadata, pod.spec.scheduling_group
+        record.name, record.uid = metadata.name, metadata.uid
+        record.template_hash = metadata.labels.get("pod-template-hash", "")
+        if group is not None:
+            record.set_group(group)
+        self.followed[record.uid] = record
+        if self.store is not None:
+            self.store.save(record)
 
     def finish(self, uid: str, record: PodRecord, outcome: str, end_ns: int, reason: str = "") -> None:
         del self.followed[uid]
-        self.awaiting_response.pop(uid, None)
-        record.finish(outcome, end_ns, reason or ("containers failed" if outcome == "failed" else ""))
+        if self.awaiting_response:
+            self.awaiting_response.pop(uid, None)
+        record.outcome, record.end_ns = outcome, end_ns
+        if reason:
+            record.reason = reason
         self.on_finished(record)
 
     def finish_bound(self, uid: str, record: PodRecord, end_ns: int) -> None:
         """Finish the record of a pod that has reached the end of its trace: bound, ready or terminated."""
         if not self.until_ready:
-            outcome = "bound"
-        elif "Ready" in record.conditions_ns:
-            outcome = "ready"
+            self.finish(uid, record, "bound", end_ns)
+        elif record.conditions_ns and "Ready" in record.conditions_ns:
+            self.finish(uid, record, "ready", end_ns)
+        elif record.end_phase == "Succeeded":
+            self.finish(uid, record, "completed", end_ns)
         else:
-            outcome = "completed" if record.end_phase == "Succeeded" else "failed"
-        self.finish(uid, record, outcome, end_ns)
+            self.finish(uid, record, "failed", end_ns, "containers failed")
 
     def evict_surplus(self) -> None:
         """Drop the oldest record if there are more than MAX_OPEN."""
@@ -115,8 +143,8 @@ class OpenPodRecords:
         """Drop the record of a pod: its trace does not end."""
         self.followed.pop(record.uid, None)
         self.awaiting_response.pop(record.uid, None)
-        if self._store is not None:
-            self._store.delivered([record.traceparent])
+        if self.store is not None:
+            self.store.delivered([record.traceparent])
         self._on_evicted(record)
 
     def awaits_timeout(self) -> bool:
@@ -138,8 +166,8 @@ class OpenPodRecords:
                 break
             self.finish_bound(uid, self.followed[uid], since_ns)
         self.max_facts = max(MIN_FACTS, min(MAX_FACTS, MAX_TOTAL_FACTS // (self.count() + 1)))
-        if self._store is not None:
-            self._save_some(self._store)
+        if self.store is not None:
+            self._save_some(self.store)
 
     def start_leading(self) -> None:
         """Start recording as the leader: what the previous leader did with the pods is not known."""

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from kubeloop.kube.client.current_span import current_span
-from kubeloop.kube.objects.api_types import OwnerReference, Pod
+from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference, Pod
 from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.kube.values.times import epoch_ns
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
@@ -39,6 +39,7 @@ from kubeloop.tracing.spans.pod_record import (
 )
 from kubeloop.tracing.spans.traceparent import (
     POD_TRACE_ANNOTATION,
+    SAMPLED,
     TRACEPARENT_ANNOTATION,
     PodTraceAnnotation,
     TraceContext,
@@ -107,11 +108,13 @@ class PodRecorder:
         self._rng = rng
         self._sampler = sampler
         self._scope = scope
+        self._schedulers = scope.schedulers
         self._annotates = annotates
         self._time_ns = records.now_ns
         self._until_ready = records.until_ready
         self._requested, self._followed = records.requested, records.followed
         self._starts_traces, self._records_traces = sampler.starts_traces, sampler.records_traces
+        self._records_unsampled = sampler.records(False)
 
     # --- create request --------------------------------------------------------------------------------------------
 
@@ -131,39 +134,34 @@ class PodRecorder:
         `top_owner`: the owner's controller, such as a CronJob. `link`: traceparent of the reconcile. `inherited`: a
         traceparent that the template has: the pod's span becomes a child of it.
         """
-        if not (inherited or self._starts_traces):
-            return _UNTRACED_REQUEST
-        start_ns = self._time_ns()
-        parent = parse_traceparent(inherited) if inherited else None
-        if parent is not None and self._sampler.enabled:
+        parent = None
+        if inherited and self._sampler.enabled:
+            parent = parse_traceparent(inherited)
+        if parent is not None:
+            start_ns = self._time_ns()
             sampled = self._sampler.samples_child(parent.trace_id, parent.sampled)
-            context = TraceContext(parent.trace_id, new_span_id(self._rng), sampled)
+            traceparent = TraceContext(parent.trace_id, new_span_id(self._rng), sampled).traceparent
         elif self._starts_traces:
-            context = self._sampler.root_context(self._rng, start_ns)
+            start_ns = self._time_ns()
+            traceparent = self._sampler.root_traceparent(self._rng, start_ns)
         else:
             return _UNTRACED_REQUEST
-        traceparent = context.traceparent
         annotations = {TRACEPARENT_ANNOTATION: traceparent}
-        if not self._sampler.records(context.sampled):
+        if not (self._records_unsampled or traceparent.endswith(SAMPLED)):
             return PodCreateRequest(traceparent, annotations)
-        record = PodRecord(context, start_ns, traceparent)
-        record.namespace = namespace
-        record.owner_kind, record.owner_name = owner_kind, owner_name
+        record = PodRecord(traceparent, start_ns, namespace, owner_kind, owner_name, link, start_ns)
         if top_owner is not None and top_owner.kind != "Deployment":  # a Deployment is derived from the ReplicaSet
             record.top_owner_kind, record.top_owner_name = top_owner.kind, top_owner.name
-        record.create_start_ns = start_ns
-        record.link = link
-        record.parent_span_id = parent.span_id if parent is not None else ""
-        by_creator = not self._scope.schedules(scheduler_name)
+        by_creator = self._schedulers is not None and scheduler_name not in self._schedulers
         if by_creator:
             record.scheduler = scheduler_name
+        if parent is not None:
+            record.parent_span_id = parent.span_id
         if parent is not None or by_creator or self._annotates:
             annotations[POD_TRACE_ANNOTATION] = str(
-                PodTraceAnnotation(start_ns, record.parent_span_id, record.link, by_creator)
+                PodTraceAnnotation(start_ns, record.parent_span_id, link, by_creator)
             )
-        self._requested[traceparent] = record
-        self._records.save(record)
-        self._records.evict_surplus()
+        self._records.request(record)
         return PodCreateRequest(traceparent, annotations)
 
     def created(self, traceparent: str, pod: Pod) -> None:
@@ -171,7 +169,7 @@ class PodRecorder:
         if record is None:
             record = self._followed.get(pod.metadata.uid)  # the watch event came first
         else:
-            self._follow(traceparent, record, pod)
+            self._records.follow(record, pod)
         if record is not None and record.traceparent == traceparent:
             record.create_end_ns = self._time_ns()
             record.is_journaled = False
@@ -187,19 +185,19 @@ class PodRecorder:
 
     def observed(self, pod: Pod) -> None:
         """Record that the informer delivered this state of the pod."""
-        uid = pod.metadata.uid
+        metadata, node = pod.metadata, pod.spec.node_name
+        uid = metadata.uid
         record = self._followed.get(uid)
-        node = pod.spec.node_name
         if record is None:
             if not self._records_traces:
                 return
-            traceparent = pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, "")
+            traceparent = metadata.annotations.get(TRACEPARENT_ANNOTATION, "")
             record = self._requested.get(traceparent) if traceparent else None
             if record is not None:
-                self._follow(traceparent, record, pod)
+                self._records.follow(record, pod)
             elif self._restored and (record := self._restored.continue_record(traceparent, pod)):
                 self._followed[uid] = record
-                self._owners.add(record, controller_of(pod.metadata))
+                self._owners.add(record, controller_of(metadata))
             elif node or pod.status.phase in ("Succeeded", "Failed"):
                 return
             else:
@@ -211,13 +209,17 @@ class PodRecorder:
             record.observed_ns = now_ns
             record.is_journaled = False
         if node:
-            record.is_journaled = False
             if not record.bound_ns:
-                record.node = node
-                record.bound_ns = now_ns
-                record.until_ready = self._until_ready
-            self._check_end(uid, record, pod, now_ns)
-        elif pod.metadata.deletion_timestamp is not None and not record.terminating:
+                record.node, record.bound_ns, record.until_ready = node, now_ns, self._until_ready
+                record.is_journaled = False
+            end_ns = self._started_ns(record, pod, now_ns) if self._until_ready else record.bound_ns
+            if not end_ns:
+                return
+            if record.bind_in_flight:
+                self._records.awaiting_response.setdefault(uid, end_ns)
+            else:
+                self._records.finish_bound(uid, record, end_ns)
+        elif metadata.deletion_timestamp is not None and not record.terminating:
             record.terminating = True
             record.add(Wait(now_ns, TERMINATING), self._records.max_facts)
 
@@ -242,12 +244,22 @@ class PodRecorder:
         """
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
-            record.add(Wait(self._time_ns(), queue, reason), self._records.max_facts)
+            facts = record.facts
+            facts.append(Wait(self._time_ns(), queue, reason))
+            if len(facts) > self._records.max_facts:
+                record.drop_facts(self._records.max_facts)
 
     def attempt_started(self, pod: Pod, attempt: int) -> None:
-        record = self.enter_span(pod)
-        if record is not None:
-            record.add(SchedulingAttempt(self._time_ns(), attempt), self._records.max_facts)
+        metadata = pod.metadata
+        record = self._followed.get(metadata.uid)
+        if record is None:
+            _enter_parent(metadata)
+            return
+        current_span.set(record)
+        facts = record.facts
+        facts.append(SchedulingAttempt(self._time_ns(), attempt))
+        if len(facts) > self._records.max_facts:
+            record.drop_facts(self._records.max_facts)
 
     def attempt_finished(self, pod: Pod, facts: AttemptFacts, reserve: Phase | None = None) -> None:
         """Record the end of the scheduling cycle: a node is selected, or no node fits, or the cycle failed.
@@ -259,7 +271,7 @@ class PodRecorder:
         if record is not None:
             record.finish_attempt(self._time_ns(), facts)
             if reserve is not None:
-                record.add(reserve, self._records.max_facts)
+                record.facts.append(reserve)
 
     def permit_started(self, pod: Pod) -> None:
         self._phase_started(pod, "permit")
@@ -274,11 +286,16 @@ class PodRecorder:
         self._phase_finished(pod, "pre-bind", error)
 
     def bind_started(self, pod: Pod, node: str) -> None:
-        record = self.enter_span(pod)
-        if record is not None:
-            record.bind_in_flight = True
-            record.add(Phase(self._time_ns(), "bind", node), self._records.max_facts)
-            self._records.save(record)
+        metadata = pod.metadata
+        record = self._followed.get(metadata.uid)
+        if record is None:
+            _enter_parent(metadata)
+            return
+        current_span.set(record)
+        record.bind_in_flight = True
+        record.facts.append(Phase(self._time_ns(), "bind", node))
+        if self._records.store is not None:
+            self._records.store.save(record)
 
     def bind_finished(self, pod: Pod, error: str | None = None) -> None:
         uid = pod.metadata.uid
@@ -288,9 +305,8 @@ class PodRecorder:
         now_ns = self._time_ns()
         record.bind_in_flight = False
         record.finish_phase("bind", now_ns, error)
-        awaiting_response = self._records.awaiting_response
-        if uid in awaiting_response:
-            self._records.finish_bound(uid, record, max(now_ns, awaiting_response[uid]))
+        if record.bound_ns and (end_ns := self._records.awaiting_response.get(uid)) is not None:
+            self._records.finish_bound(uid, record, max(now_ns, end_ns))
 
     def enter_span(self, pod: Pod) -> PodRecord | None:
         """Make the pod's span the current one of the running task, for requests and log records; returns the record.
@@ -299,8 +315,8 @@ class PodRecorder:
         """
         metadata = pod.metadata
         record = self._followed.get(metadata.uid)
-        if record is None and TRACEPARENT_ANNOTATION in metadata.annotations:
-            current_span.set(parse_traceparent(metadata.annotations[TRACEPARENT_ANNOTATION]))
+        if record is None:
+            _enter_parent(metadata)
         else:
             current_span.set(record)
         return record
@@ -319,20 +335,12 @@ class PodRecorder:
     def _phase_started(self, pod: Pod, phase: str) -> None:
         record = self.enter_span(pod)
         if record is not None:
-            record.add(Phase(self._time_ns(), phase), self._records.max_facts)
+            record.facts.append(Phase(self._time_ns(), phase))
 
     def _phase_finished(self, pod: Pod, phase: str, error: str | None) -> None:
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
             record.finish_phase(phase, self._time_ns(), error)
-
-    def _follow(self, traceparent: str, record: PodRecord, pod: Pod) -> None:
-        """Move the record of a create request to the followed pods."""
-        del self._requested[traceparent]
-        self._records.failed.pop(traceparent, None)
-        record.set_pod(pod)
-        self._followed[pod.metadata.uid] = record
-        self._records.save(record)
 
     def _follow_unbound(self, pod: Pod, traceparent: str) -> PodRecord | None:
         """Follow an unbound pod created by another process, or by this one before a restart; None if out of scope."""
@@ -363,7 +371,7 @@ class PodRecorder:
             context = TraceContext(context.trace_id, new_span_id(self._rng), sampled)
         if not self._sampler.records(context.sampled):
             return None
-        record = PodRecord(context, start_ns)
+        record = PodRecord(context.traceparent, start_ns)
         record.parent_span_id, record.link = parent_span_id, link
         record.continued_ns = now_ns if continued else 0
         record.scheduler = "" if scheduled_here else pod.spec.scheduler_name
@@ -373,27 +381,27 @@ class PodRecorder:
         self._records.evict_surplus()
         return record
 
-    def _check_end(self, uid: str, record: PodRecord, pod: Pod, now_ns: int) -> None:
-        """Finish the record of a bound pod if its trace ends here."""
-        end_ns = record.bound_ns
-        if self._until_ready:
-            for condition in _CONDITIONS:
-                if condition not in record.conditions_ns:
-                    since_ns = true_since_ns(pod, condition)
-                    if since_ns is not None:
-                        record.conditions_ns[condition] = max(record.bound_ns, min(now_ns, since_ns))
-            ended = pod.status.phase in ("Succeeded", "Failed")
-            if "Ready" not in record.conditions_ns and not ended:
-                return
-            if "Ready" not in record.conditions_ns:
-                record.end_phase = pod.status.phase
-                end_ns = now_ns
-            else:
-                end_ns = max(record.conditions_ns.values())
-        if record.bind_in_flight:
-            self._records.awaiting_response.setdefault(uid, end_ns)
-        else:
-            self._records.finish_bound(uid, record, end_ns)
+    def _started_ns(self, record: PodRecord, pod: Pod, now_ns: int) -> int:
+        """Return when a bound pod was ready or terminated (ns), 0 if it is neither, and record its conditions."""
+        record.is_journaled = False
+        conditions_ns = record.conditions_ns = record.conditions_ns or {}
+        for condition in _CONDITIONS:
+            if condition not in conditions_ns:
+                since_ns = true_since_ns(pod, condition)
+                if since_ns is not None:
+                    conditions_ns[condition] = max(record.bound_ns, min(now_ns, since_ns))
+        if "Ready" in conditions_ns:
+            return max(conditions_ns.values())
+        if pod.status.phase in ("Succeeded", "Failed"):
+            record.end_phase = pod.status.phase
+            return now_ns
+        return 0
+
+
+def _enter_parent(metadata: ObjectMeta) -> None:
+    """Make the trace context in a pod's annotation the current one of the running task: the pod has no record."""
+    traceparent = metadata.annotations.get(TRACEPARENT_ANNOTATION)
+    current_span.set(parse_traceparent(traceparent) if traceparent else None)
 
 
 def standalone_pod_recorder(

@@ -33,16 +33,12 @@ class RecentTraces:
         self._clock = clock
         self._open_records = open_records
         self._open_groups = open_groups
-        self._pods: dict[str, PodRecord] = {}  # by uid (or, never created, by traceparent), oldest first
+        self._pods: deque[PodRecord] = deque(maxlen=MAX_PODS)  # oldest first
+        self._by_uid: dict[str, PodRecord] = {}  # the same by UID (or, never created, by traceparent), for readers
+        self._indexed: PodRecord | None = None  # the newest one in _by_uid
+        self.add = self._pods.append  # a call per pod
         self._reconciles: deque[ReconcileRecord | Trace] = deque(maxlen=MAX_RECONCILES)
         self._groups: deque[PodGroupRecord] = deque(maxlen=MAX_GROUPS)
-
-    def add(self, record: PodRecord) -> None:
-        key = record.uid or record.traceparent
-        self._pods.pop(key, None)
-        self._pods[key] = record
-        if len(self._pods) > MAX_PODS:
-            del self._pods[next(iter(self._pods))]
 
     def add_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
         """Add a finished reconcile, or the trace of apply requests."""
@@ -51,9 +47,14 @@ class RecentTraces:
     def add_group(self, record: PodGroupRecord) -> None:
         self._groups.append(record)
 
+    def sweep(self) -> None:
+        """Release the records that are only in an outdated index. Call it about every second."""
+        if self._by_uid and self._pods[-1] is not self._indexed:
+            self._by_uid, self._indexed = {}, None
+
     def finished(self, uid: str) -> PodRecord | None:
         """Return the record of the pod with this UID if its trace has ended."""
-        return self._pods.get(uid)
+        return self._index().get(uid)
 
     def find_pod_trace(self, namespace: str, name: str) -> dict[str, Any] | None:
         """Return the trace of the pod with this name, the newest if there are several."""
@@ -64,7 +65,7 @@ class RecentTraces:
         return self._document(newest)
 
     def find_trace(self, trace_id: str) -> dict[str, Any] | None:
-        match = next((record for record in self._all() if record.context.trace_id == trace_id), None)
+        match = next((record for record in self._all() if record.trace_id == trace_id), None)
         if match is not None:
             return self._document(match)
         return self.find_linked_trace(trace_id)
@@ -104,8 +105,15 @@ class RecentTraces:
         return [record.trace().document() for record in self._reconciles if key in ("", record.key)]
 
     def _all(self) -> Iterator[PodRecord]:
-        yield from self._pods.values()
+        yield from self._index().values()
         yield from self._open_records()
+
+    def _index(self) -> dict[str, PodRecord]:
+        """Return the finished records by UID, oldest first: of two with one UID, the newer one."""
+        if self._pods and self._pods[-1] is not self._indexed:
+            self._indexed = self._pods[-1]
+            self._by_uid = {record.uid or record.traceparent: record for record in self._pods}
+        return self._by_uid
 
     def _document(self, record: PodRecord | None) -> dict[str, Any] | None:
         return None if record is None else self.document(record)

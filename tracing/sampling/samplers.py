@@ -15,7 +15,7 @@ import msgspec
 
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.durations import duration_seconds
-from kubeloop.tracing.spans.traceparent import TraceContext
+from kubeloop.tracing.spans.traceparent import SAMPLED, TraceContext
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +71,14 @@ class Sampler(msgspec.Struct, frozen=True):
 
         An ID of zeros is invalid; its probability of 2**-64 is accepted.
         """
-        digits = rng.randbytes(24).hex()
-        trace_id = digits[:32] if start_ns is None else f"{start_ns:016x}{digits[:16]}"
-        return TraceContext(trace_id, digits[32:], self.samples_root(trace_id))
+        traceparent = self.root_traceparent(rng, rng.getrandbits(64) if start_ns is None else start_ns)
+        return TraceContext(traceparent[3:35], traceparent[36:52], traceparent.endswith(SAMPLED))
+
+    def root_traceparent(self, rng: random.Random, first_bits: int) -> str:
+        """Return the traceparent of the root of a trace that starts here. first_bits: the first 64 bits of its ID."""
+        ids = (first_bits << 128 | rng.getrandbits(128)).to_bytes(24, "big").hex("-", -16)  # faster than formatting
+        sampled = self.ratio >= 1.0 or self.samples_root(ids[:32])
+        return f"00-{ids}{SAMPLED if sampled else '-00'}"
 
     def samples_child(self, trace_id: str, sampled: bool) -> bool:
         """Return True if a trace that another process started with decision `sampled` is sampled here."""

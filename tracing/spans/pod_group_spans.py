@@ -23,7 +23,7 @@ class _SpanBuilder:
     def __init__(self, record: PodGroupRecord, end_ns: int) -> None:
         self._record = record
         self._root_id = record.context.span_id
-        self._ids = span_ids(record.context)
+        self._ids = span_ids(record.context.span_id)
         self._start_ns = record.start_ns
         self._end_ns = max(record.start_ns, end_ns)
         self._until_ns = record.start_ns  # end of the last child of the root

@@ -15,7 +15,7 @@ from kubeloop.kube.objects.object_fields import controller_of
 from kubeloop.tracing.spans.owners import POD_GROUP, deployment_name, owner_text
 from kubeloop.tracing.spans.pod_milestones import Edge, EdgeSource, PodMilestones
 from kubeloop.tracing.spans.trace import Span
-from kubeloop.tracing.spans.traceparent import TraceContext
+from kubeloop.tracing.spans.traceparent import SAMPLED, TraceContext
 
 if TYPE_CHECKING:  # only `kubeloop observe` needs it
     from kubeloop.kube.objects.observed_types import ObservedOwner, ObservedPod, ObservedPodMeta
@@ -38,11 +38,14 @@ COMPLETE_OUTCOMES = ("bound", "ready", "completed")  # any other outcome sets th
 
 
 class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
-    """Result of one scheduling attempt. Pairs of ns are start and end; None: the step did not run.
+    """Result of one scheduling attempt. An end of 0 (ns): the step did not run.
+
+    Flat, because few objects of each pod are traversed by Python's garbage collector then.
 
     nodes, feasible   number of nodes evaluated, and of those that passed the filters
-    rejections        number of nodes rejected, by plugin
-    scores            (node, total), best first; the trace holds only the first few
+    rejections        number of nodes rejected, by plugin; None for no node
+    best_nodes        nodes with the highest scores, best first; the trace holds only the first few
+    best_totals       their scores
     node              selected node; "" if none
     message           reason for failure, as in the FailedScheduling event
     nominated_node    node on which preemption frees resources
@@ -52,12 +55,17 @@ class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
     result: Literal["scheduled", "unschedulable", "error"]
     nodes: int = 0
     feasible: int = 0
-    rejections: dict[str, int] = {}
-    scores: list[tuple[str, int]] = []
-    pre_filter_ns: tuple[int, int] | None = None
-    filter_ns: tuple[int, int] | None = None
-    post_filter_ns: tuple[int, int] | None = None
-    score_ns: tuple[int, int] | None = None
+    rejections: dict[str, int] | None = None
+    best_nodes: tuple[str, ...] = ()
+    best_totals: tuple[int, ...] = ()
+    pre_filter_start_ns: int = 0
+    pre_filter_end_ns: int = 0
+    filter_start_ns: int = 0
+    filter_end_ns: int = 0
+    post_filter_start_ns: int = 0
+    post_filter_end_ns: int = 0
+    score_start_ns: int = 0
+    score_end_ns: int = 0
     node: str = ""
     message: str = ""
     nominated_node: str = ""
@@ -136,24 +144,23 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     A Struct outside of garbage collection: there are tens of thousands, and no record refers to another.
     """
 
-    context: TraceContext  # of the root span
+    traceparent: str  # of the root span
     start_ns: int
-    traceparent: str = ""  # the same as `context`, as text
-    parent_span_id: str = ""  # parent of the root span, from another service that created the pod
-    link: str = ""  # traceparent of the reconcile that created the pod
     namespace: str = ""
+    owner_kind: str = ""
+    owner_name: str = ""
+    link: str = ""  # traceparent of the reconcile that created the pod
+    create_start_ns: int = 0
+    parent_span_id: str = ""  # parent of the root span, from another service that created the pod
     name: str = ""
     uid: str = ""
     node: str = ""
-    owner_kind: str = ""
-    owner_name: str = ""
     template_hash: str = ""
     top_owner_kind: str = ""  # topmost owner, such as CronJob, if it is known; a Deployment only for an observed pod
     top_owner_name: str = ""
     group_name: str = ""  # pod group of the pod, if any
     group_link: str = ""  # traceparent of the group's trace
     scheduler: str = ""  # schedulerName, if no scheduler of this process schedules the pod
-    create_start_ns: int = 0
     create_end_ns: int = 0
     create_error: str = ""
     continued_ns: int = 0  # when this process continued the trace of an earlier process
@@ -163,7 +170,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     end_phase: str = ""  # status.phase of a pod that ended before it was ready
     terminating: bool = False  # marked for deletion before it was bound
     until_ready: bool = False  # the trace continues after binding, until the pod is ready
-    conditions_ns: dict[str, int] = {}  # transition times of the conditions in START_PHASES that are true
+    conditions_ns: dict[str, int] | None = None  # transition times of the conditions in START_PHASES that are true
     bind_in_flight: bool = False
     outcome: str = ""  # see docs/tracing.md; "" while the record is open
     reason: str = ""  # set if outcome is not one of COMPLETE_OUTCOMES
@@ -179,56 +186,77 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     end_uncertainty_ns: int = 0
     end_source: str = ""  # EdgeSource of an observed pod's end; "" while the record is open
     start_sli_ns: int = 0  # duration of the start by the kubelet's definition (phase_times.start_sli_ns); 0: none
-    plugin_spans: list[Any] = []  # a Span each, whose attributes msgspec cannot decode; in order of their end
+    plugin_spans: tuple[Any, ...] = ()  # a Span each, whose attributes msgspec cannot decode; in order of their end
 
-    def __post_init__(self) -> None:
-        self.traceparent = self.traceparent or self.context.traceparent
+    @property
+    def context(self) -> TraceContext:
+        """Context of the root span."""
+        return TraceContext(self.trace_id, self.span_id, self.is_sampled)
+
+    @property
+    def trace_id(self) -> str:
+        return self.traceparent[3:35]
+
+    @property
+    def span_id(self) -> str:
+        """ID of the root span."""
+        return self.traceparent[36:52]
+
+    @property
+    def is_sampled(self) -> bool:
+        return self.traceparent.endswith(SAMPLED)
 
     def add(self, fact: Fact, limit: int = MAX_FACTS) -> None:
-        """Append a fact. Beyond `limit` facts, a Gap replaces the middle third."""
+        """Append a fact, and drop others if there are more than `limit`."""
+        self.facts.append(fact)
+        if len(self.facts) > limit:
+            self.drop_facts(limit)
+
+    def drop_facts(self, limit: int) -> None:
+        """Replace the middle third of `limit` facts by a Gap."""
         facts = self.facts
-        facts.append(fact)
-        if len(facts) > limit:
-            first = limit // 3
-            last = 2 * first
-            reason = "only the first and last attempts are recorded"
-            gap = Gap(facts[first].start_ns, facts[last].start_ns, reason, dropped=True)
-            facts[first:last] = [gap]
-            self.journaled_facts = min(self.journaled_facts, first)
+        first = limit // 3
+        last = 2 * first
+        reason = "only the first and last attempts are recorded"
+        gap = Gap(facts[first].start_ns, facts[last].start_ns, reason, dropped=True)
+        facts[first:last] = [gap]
+        self.journaled_facts = min(self.journaled_facts, first)
 
     def add_plugin_span(self, span: Span) -> None:
         """Append a span of a scheduler plugin, unless there are too many."""
         if len(self.plugin_spans) < MAX_PLUGIN_SPANS:
-            self.plugin_spans.append(span)
+            self.plugin_spans += (span,)
             self.is_journaled = False
 
     def finish_attempt(self, end_ns: int, result: AttemptFacts) -> None:
         """Finish the last attempt, unless it is finished already."""
-        index = len(self.facts)
-        for fact in reversed(self.facts):
-            index -= 1
+        facts = self.facts
+        index = len(facts) - 1
+        while index >= 0:
+            fact = facts[index]
             if type(fact) is SchedulingAttempt:
                 if not fact.end_ns:
                     fact.end_ns, fact.result = end_ns, result
-                    self._finished(index)
+                    self.finished_facts += 1
+                    if self.journaled_facts > index:  # noqa: PLR1730  # min() takes three times as long
+                        self.journaled_facts = index  # the journal has to write it again, and those after it
                 return
+            index -= 1
 
     def finish_phase(self, name: str, end_ns: int, error: str | None) -> None:
         """Finish the last phase with this name, unless it is finished already."""
-        index = len(self.facts)
-        for fact in reversed(self.facts):
-            index -= 1
+        facts = self.facts
+        index = len(facts) - 1
+        while index >= 0:
+            fact = facts[index]
             if type(fact) is Phase and fact.name == name:
                 if not fact.end_ns:
                     fact.end_ns, fact.error = end_ns, error
-                    self._finished(index)
+                    self.finished_facts += 1
+                    if self.journaled_facts > index:  # noqa: PLR1730
+                        self.journaled_facts = index
                 return
-
-    def _finished(self, index: int) -> None:
-        """Record that a fact was finished: the journal has to write it again, and those after it."""
-        self.finished_facts += 1
-        if self.journaled_facts > index:  # noqa: PLR1730  # min() takes three times as long
-            self.journaled_facts = index
+            index -= 1
 
     def close_phases(self, end_ns: int) -> None:
         """Replace the milestones of an observed pod by its phases up to `end_ns`."""
@@ -244,13 +272,13 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     def set_pod(self, pod: Pod) -> None:
         metadata = pod.metadata
         self._set_pod(metadata, metadata.labels.get("pod-template-hash", ""), controller_of(metadata))
-        self._set_group(pod.spec.scheduling_group)
+        self.set_group(pod.spec.scheduling_group)
 
     def set_observed_pod(self, pod: ObservedPod) -> None:
         self._set_pod(pod.metadata, pod.metadata.labels.pod_template_hash, controller_of(pod.metadata))
-        self._set_group(pod.spec.scheduling_group)
+        self.set_group(pod.spec.scheduling_group)
 
-    def _set_group(self, group: PodSchedulingGroup | None) -> None:
+    def set_group(self, group: PodSchedulingGroup | None) -> None:
         if group is not None:
             self.group_name = group.pod_group_name or ""
 

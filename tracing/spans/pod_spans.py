@@ -62,8 +62,8 @@ class _SpanBuilder:
 
     def __init__(self, record: PodRecord, end_ns: int) -> None:
         self._record = record
-        self._root_id = record.context.span_id
-        self._ids: Iterator[str] = span_ids(record.context)
+        self._root_id = record.span_id
+        self._ids: Iterator[str] = span_ids(self._root_id)
         self._start_ns = record.start_ns
         self._end_ns = max(record.start_ns, end_ns)
         self._spans: list[Span] = []
@@ -80,7 +80,7 @@ class _SpanBuilder:
         root = self._root()
         if record.plugin_spans:
             self._add_plugin_spans(root)
-        return Trace(record.context.trace_id, (root, *self._spans))
+        return Trace(record.trace_id, (root, *self._spans))
 
     def _root(self) -> Span:
         record = self._record
@@ -237,55 +237,54 @@ class _SpanBuilder:
         error = None if facts.result == "scheduled" else facts.message or facts.result
         events = self._attempt_events(facts, end_ns) if error is not None else ()
         span = self._add("scheduling attempt", start_ns, end_ns, attributes, error=error, events=events)
-        steps = [step for step in (facts.pre_filter_ns, facts.filter_ns) if step is not None]
-        if steps and steps[0][0] > span.start_ns:
-            self._add_step(span, "snapshot", span.start_ns, steps[0][0])
-        if facts.pre_filter_ns:
-            self._add_step(span, "pre-filter", *facts.pre_filter_ns)
+        first_step_ns = facts.pre_filter_start_ns if facts.pre_filter_end_ns else facts.filter_start_ns
+        if first_step_ns > span.start_ns:
+            self._add_step(span, "snapshot", span.start_ns, first_step_ns)
+        if facts.pre_filter_end_ns:
+            self._add_step(span, "pre-filter", facts.pre_filter_start_ns, facts.pre_filter_end_ns)
         # The attributes are recorded also if the filters were not timed.
         nodes: Attributes = {"kubeloop.nodes": facts.nodes, "kubeloop.feasible_nodes": facts.feasible}
-        for plugin, count in facts.rejections.items():
+        rejections = facts.rejections or {}
+        for plugin, count in rejections.items():
             nodes[f"kubeloop.rejected.{plugin}"] = count
-        if facts.filter_ns:
-            self._add_step(span, "filter", *facts.filter_ns, nodes)
+        if facts.filter_end_ns:
+            self._add_step(span, "filter", facts.filter_start_ns, facts.filter_end_ns, nodes)
         elif facts.nodes:
             self._add_step(span, "filter", span.start_ns, span.start_ns, nodes)
-        if facts.post_filter_ns:
+        if facts.post_filter_end_ns:
             preemption: Attributes = {"kubeloop.victims": facts.victims}
             if facts.nominated_node:
                 preemption["kubeloop.nominated_node"] = facts.nominated_node
-            self._add_step(span, "post-filter", *facts.post_filter_ns, preemption)
-        if facts.score_ns:
-            best = facts.scores[:MAX_SCORES]
+            self._add_step(span, "post-filter", facts.post_filter_start_ns, facts.post_filter_end_ns, preemption)
+        if facts.score_end_ns:
             scores: Attributes = {
                 "kubeloop.nodes": facts.feasible,
-                "kubeloop.score.nodes": [node for node, _ in best],
-                "kubeloop.score.totals": [total for _, total in best],
+                "kubeloop.score.nodes": [*facts.best_nodes[:MAX_SCORES]],
+                "kubeloop.score.totals": [*facts.best_totals[:MAX_SCORES]],
             }
-            self._add_step(span, "score", *facts.score_ns, scores)
+            self._add_step(span, "score", facts.score_start_ns, facts.score_end_ns, scores)
 
     def _attempt_events(self, facts: AttemptFacts, end_ns: int) -> tuple[SpanEvent, ...]:
-        rejected_ns = facts.filter_ns[1] if facts.filter_ns else end_ns
-        rejected_ns = min(max(rejected_ns, self._start_ns), self._end_ns)
+        rejected_ns = min(max(facts.filter_end_ns or end_ns, self._start_ns), self._end_ns)
         events = [
             SpanEvent("rejected", rejected_ns, {"kubeloop.plugin": plugin, "kubeloop.nodes": count})
-            for plugin, count in facts.rejections.items()
+            for plugin, count in (facts.rejections or {}).items()
         ]
         if facts.nominated_node:
             about: Attributes = {"kubeloop.nominated_node": facts.nominated_node, "kubeloop.victims": facts.victims}
-            time_ns = facts.post_filter_ns[1] if facts.post_filter_ns else rejected_ns
+            time_ns = facts.post_filter_end_ns or rejected_ns
             events.append(SpanEvent("preempting", min(max(time_ns, self._start_ns), self._end_ns), about))
         return tuple(events)
 
     def _add_start_phases(self) -> None:
         """Add the spans of the pod's start on its node, one per condition that the kubelet sets."""
         record = self._record
-        since_ns = record.bound_ns
+        since_ns, conditions_ns = record.bound_ns, record.conditions_ns or {}
         if self._end_ns <= since_ns:
             return
         next_phase = START_PHASES[0]
         for number, (condition, name) in enumerate(START_PHASES):
-            time_ns = record.conditions_ns.get(condition)
+            time_ns = conditions_ns.get(condition)
             if time_ns is not None:
                 until_ns = max(since_ns, time_ns)
                 self._add(name, since_ns, until_ns, {"kubeloop.condition": condition}, kind="consumer")
@@ -303,7 +302,7 @@ class _SpanBuilder:
         steps = [step for step in self._spans if step.name in _SCHEDULER_STEPS]
         added: dict[str, Span] = {}
         # Parents come before their children, which end first, also if both start at the same time.
-        plugin_spans = self._record.plugin_spans[::-1]
+        plugin_spans = [*reversed(self._record.plugin_spans)]
         plugin_spans.sort(key=lambda span: span.start_ns)
         for span in plugin_spans:
             parent = added.get(span.parent_span_id) or root

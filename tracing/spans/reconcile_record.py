@@ -75,7 +75,7 @@ class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
             links=tuple(Link(traceparent, relation) for traceparent, relation in self.links),
             error=self.error,
         )
-        ids = span_ids(context)
+        ids = span_ids(context.span_id)
         children = [
             Span(
                 name=_verb_and_kind(action),

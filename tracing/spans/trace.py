@@ -111,14 +111,14 @@ def _link_document(context: TraceContext, link: Link) -> dict[str, Any]:
     return document
 
 
-def span_ids(context: TraceContext) -> Iterator[str]:
-    """Generate the IDs of the spans below a root, always the same for the same root.
+def span_ids(root_id: str) -> Iterator[str]:
+    """Generate the IDs of the spans below a root, always the same for the same root's ID.
 
     A trace that is shown twice, or exported again by the next process after a crash, has the same IDs although they
     are not stored. IDs are cut from hashes of the root's ID, eight from each hash.
     """
     for number in itertools.count():
-        digits = hashlib.blake2b(f"{context.span_id}-{number}".encode()).hexdigest()
+        digits = hashlib.blake2b(f"{root_id}-{number}".encode()).hexdigest()
         for at in range(0, 128, 16):
             span_id = digits[at : at + 16]
             if span_id != NO_SPAN:

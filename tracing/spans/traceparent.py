@@ -24,6 +24,8 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 _NO_TRACE = "0" * 32
 _MAX_CREATE_NS = 600 * 10**9  # from the create request to creationTimestamp: retries, webhooks, and two clocks
 NO_SPAN = "0" * 16
+SAMPLED = "-01"
+"""End of the traceparents of this process whose trace the sampler has selected; the others end with -00."""
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -35,7 +37,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def traceparent(self) -> str:
-        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
+        return f"00-{self.trace_id}-{self.span_id}{SAMPLED if self.sampled else '-00'}"
 
     def log_context(self) -> str:
         """Return "": log records do not refer to spans that this process does not record."""

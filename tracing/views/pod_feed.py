@@ -178,7 +178,7 @@ class PodFeed:
                 pod = None  # another pod of the same name
             if record.uid:
                 traced.add(record.uid)
-            yield record.context.span_id, record, pod
+            yield record.span_id, record, pod
         room = self._max_pods - len(records)
         if room > 0:
             untraced = (pod for pod in pods.list() if pod.metadata.uid not in traced)

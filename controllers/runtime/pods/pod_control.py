@@ -64,7 +64,7 @@ class PodControl:
     ) -> T:
         """Create a Pod, see `create_without_events`, and return it as the type of `resource`."""
         metadata = body["metadata"]
-        inherited = metadata.get("annotations", {}).get(TRACEPARENT, "")
+        annotations = metadata.get("annotations")
         start_ns = self._clock.time_ns()
         request = self._pod_traces.create_requested(
             namespace=owner.metadata.namespace,
@@ -72,12 +72,12 @@ class PodControl:
             owner_name=owner.metadata.name,
             top_owner=controller_of(owner.metadata),
             link=reconcile.traceparent,
-            inherited=inherited,
+            inherited=annotations.get(TRACEPARENT, "") if annotations else "",
             scheduler_name=body["spec"].get("schedulerName") or "default-scheduler",
         )
         if request.traceparent:
             # Annotations of this Pod only: the template is not changed.
-            annotations = {**metadata.get("annotations", {}), **request.annotations}
+            annotations = {**annotations, **request.annotations} if annotations else request.annotations
             body = {**body, "metadata": {**metadata, "annotations": annotations}}
             reconcile.link(request.traceparent, "pod")
         token = current_span.set(request)

@@ -129,7 +129,10 @@ async def check_decision(scheduler: Scheduler, decision: dict[str, Any], context
         return "fits on the nominated node"
     assert attempt.facts.feasible == len(decision["feasibleNodes"]), context
     if attempt.facts.feasible > 1:
-        assert attempt.facts.scores[0] == (outcome, max(decision["score"]["totals"])), context
+        assert (attempt.facts.best_nodes[0], attempt.facts.best_totals[0]) == (
+            outcome,
+            max(decision["score"]["totals"]),
+        ), context
     return "fits"
 
 

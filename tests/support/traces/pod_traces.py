@@ -64,14 +64,16 @@ def trace_pod(tracing, pod, clock, name, milliseconds, node="n1"):
     traces.observed(created)
     traces.queued(created, "active", "PodAdd")
     traces.attempt_started(created, 1)
-    span = (clock.ns, clock.ns)
     facts = AttemptFacts(
         "unschedulable",
         nodes=3,
         rejections={"NodeAffinity": 3},
-        filter_ns=span,
-        score_ns=span,
-        scores=[("n1", 100)],
+        filter_start_ns=clock.ns,
+        filter_end_ns=clock.ns,
+        score_start_ns=clock.ns,
+        score_end_ns=clock.ns,
+        best_nodes=("n1",),
+        best_totals=(100,),
         message="0/3 nodes are available",
     )
     traces.attempt_finished(created, facts)

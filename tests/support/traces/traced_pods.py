@@ -110,7 +110,12 @@ class TracedPods:
             traces.attempt_started(pod, 1)
             now_ns = self.clock.time_ns()
             facts = AttemptFacts(
-                "unschedulable", nodes=3, rejections={"NodeAffinity": 3}, filter_ns=(now_ns, now_ns), message=message
+                "unschedulable",
+                nodes=3,
+                rejections={"NodeAffinity": 3},
+                filter_start_ns=now_ns,
+                filter_end_ns=now_ns,
+                message=message,
             )
             traces.attempt_finished(pod, facts)
             traces.queued(pod, "unschedulable", "ScheduleAttemptFailure")
@@ -121,7 +126,7 @@ class TracedPods:
         pod = self.pods[f"shop/{name}"]
         traces.attempt_started(pod, 1)
         now_ns = self.clock.time_ns()
-        facts = AttemptFacts("scheduled", nodes=3, feasible=3, filter_ns=(now_ns, now_ns), node=node)
+        facts = AttemptFacts("scheduled", nodes=3, feasible=3, filter_start_ns=now_ns, filter_end_ns=now_ns, node=node)
         traces.attempt_finished(pod, facts)
         traces.bind_started(pod, node)
         traces.bind_finished(pod)
@@ -132,7 +137,8 @@ class TracedPods:
         second = 1_000_000_000
         start_ns = self.clock.time_ns() - 12 * second
         context = TraceContext(f"{abs(hash(name)):032x}"[:32], f"{abs(hash(name)):016x}"[:16], True)
-        record = PodRecord(context, start_ns, namespace="data", name=name, uid=f"uid of {name}", node="node-1")
+        record = PodRecord(context.traceparent, start_ns, namespace="data", name=name, uid=f"uid of {name}")
+        record.node = "node-1"
         record.owner_kind = record.top_owner_kind = "StatefulSet"
         record.owner_name = record.top_owner_name = owner
         record.is_observed, record.reconstructed = True, reconstructed

@@ -96,15 +96,15 @@ async def test_least_requested_node_is_chosen_and_traced() -> None:
     cluster.refresh()
     facts = await schedule(algorithm(cluster), cluster)
     assert (facts.node, facts.feasible) == ("n1", 3)
-    assert [name for name, _ in facts.scores] == ["n1", "n0", "n2"]
-    assert facts.scores[0][1] > facts.scores[1][1] == facts.scores[2][1]
+    assert facts.best_nodes == ("n1", "n0", "n2")
+    assert facts.best_totals[0] > facts.best_totals[1] == facts.best_totals[2]
 
 
 async def test_only_feasible_node_is_not_scored() -> None:
     cluster = PluginCluster([make_node("full", allocatable={"cpu": "0"}), make_node("free")])
     facts = await schedule(algorithm(cluster), cluster)
     assert (facts.node, facts.feasible) == ("free", 1)
-    assert (facts.score_ns, facts.scores) == (None, [])
+    assert (facts.score_end_ns, facts.best_nodes, facts.best_totals) == (0, (), ())
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ async def test_extender_filters_and_adds_weighted_scores() -> None:
     facts = await schedule(algorithm(cluster, Extender({"n0": 1, "n2": 10})), cluster)
     assert (facts.node, facts.feasible) == ("n2", 2)
     assert facts.rejections == {"Extender": 1}
-    scores = dict(facts.scores)
+    scores = dict(zip(facts.best_nodes, facts.best_totals, strict=True))
     assert scores["n2"] - scores["n0"] == 90
 
 
@@ -204,7 +204,7 @@ async def test_filters_run_again_after_a_pause() -> None:
     attempt = new_attempt(cluster)
     await algorithm(cluster).schedule(attempt)
     assert events == ["filters", "work", "filters"]
-    assert (attempt.facts.feasible, attempt.facts.rejections) == (2, {})
+    assert (attempt.facts.feasible, attempt.facts.rejections) == (2, None)
     assert not attempt.state.can_pause
 
 

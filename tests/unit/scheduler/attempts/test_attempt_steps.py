@@ -137,12 +137,12 @@ async def test_pod_with_its_node_has_the_claims_of_that_node(clock, reported, be
     [
         pytest.param({}, {}, id="failed at once"),
         pytest.param(
-            {"pre_filter_ns": (10, 30)},
+            {"pre_filter": (10, 30)},
             {"Snapshotting scheduler cache and node infos done": 10, "Computing predicates done": 20},
             id="no filters",
         ),
         pytest.param(
-            {"pre_filter_ns": (10, 30), "filter_ns": (30, 60), "score_ns": (60, 100)},
+            {"pre_filter": (10, 30), "filter": (30, 60), "score": (60, 100)},
             {
                 "Snapshotting scheduler cache and node infos done": 10,
                 "Computing predicates done": 50,
@@ -155,8 +155,9 @@ async def test_pod_with_its_node_has_the_claims_of_that_node(clock, reported, be
 async def test_slow_cycle_is_logged_with_the_duration_of_its_steps(clock, caplog, facts, steps):
     attempt = Steps(clock).attempt
     attempt.start_ns = 5_000_000
-    for name, (start, end) in facts.items():
-        setattr(attempt.facts, name, ((start + 5) * 1_000_000, (end + 5) * 1_000_000))
+    for step, (start, end) in facts.items():
+        setattr(attempt.facts, f"{step}_start_ns", (start + 5) * 1_000_000)
+        setattr(attempt.facts, f"{step}_end_ns", (end + 5) * 1_000_000)
     _log_slow_cycle(attempt, 205_000_000)
     (record,) = caplog.records
     assert vars(record)["steps"] == steps

@@ -29,7 +29,7 @@ class NanosecondClock:
     """A clock that advances within a turn of the event loop."""
 
     def __init__(self) -> None:
-        self.ns = 0
+        self.ns = 1
 
     def now(self) -> datetime:
         return datetime(2026, 3, 1, tzinfo=UTC)

@@ -433,4 +433,4 @@ async def test_spans_of_plugins_are_restored(make_tracing, pod, manual_clock, tm
     crash(journal)
     after = make_tracing(manual_clock, seed=2, journal=TraceJournal(tmp_path, SERVER))
     ((restored, _),) = after.restored_pods._by_key.values()
-    assert restored.plugin_spans == [span]
+    assert restored.plugin_spans == (span,)

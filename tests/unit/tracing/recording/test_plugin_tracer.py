@@ -46,7 +46,7 @@ async def test_spans_are_children_of_the_step_in_which_they_start(
         outer.add_event("answered", {"nodes": 3})
     with tracer.start_as_current_span("after"):
         clock.pass_ms(1)
-    facts = AttemptFacts("scheduled", filter_ns=(start_ns, clock.ns), node="n1")
+    facts = AttemptFacts("scheduled", filter_start_ns=start_ns, filter_end_ns=clock.ns, node="n1")
     tracing.pods.attempt_finished(web, facts)
     bind(tracing, web, clock, "n1")
     tracing.pods.observed(pod(traceparent=traceparent, node="n1"))

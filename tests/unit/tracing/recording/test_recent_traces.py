@@ -36,13 +36,17 @@ def test_open_trace_ends_now(tracing, pod, manual_clock):
     assert root["status"] == {"code": "OK"}
 
 
-def test_only_newest_traces_are_stored(tracing, pod, manual_clock, monkeypatch):
+def test_only_newest_traces_are_stored(make_tracing, pod, manual_clock, monkeypatch):
     monkeypatch.setattr(recent_traces, "MAX_PODS", 3)
+    tracing = make_tracing(manual_clock)
     for number in range(10):
         trace_pod(tracing, pod, manual_clock, f"p{number}", 1)
     assert len([*tracing.recent.records()]) == 3
     assert tracing.recent.find_pod_trace("shop", "p6") is None
     assert tracing.recent.find_pod_trace("shop", "p7") is not None
+    trace_pod(tracing, pod, manual_clock, "p10", 1)
+    tracing.recent.sweep()
+    assert [record.name for record in tracing.recent.records()] == ["p8", "p9", "p10"]
 
 
 def test_reconciles_are_limited_and_found_by_key(manual_clock, monkeypatch):

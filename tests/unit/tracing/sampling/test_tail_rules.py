@@ -51,7 +51,7 @@ async def test_tail_rules_select_unsampled_traces(make_tracing, pod, manual_cloc
 
 
 def test_first_matching_rule_is_returned():
-    record = PodRecord(TraceContext("1" * 32, "2" * 16, False), 0)
+    record = PodRecord(TraceContext("1" * 32, "2" * 16, False).traceparent, 0)
     record.finish("bound", 2 * 10**9)
     assert matching_tail_rule(record, TailRules(slower_than_seconds=3.0, failed=True)) == ""
     assert matching_tail_rule(record, TailRules(slower_than_seconds=1.0, failed=True)) == "slower-than=1s"

@@ -22,7 +22,7 @@ from kubeloop.tracing.views.pod_lines import owners_of
 
 
 def record_of(*facts, **fields):
-    return PodRecord(TraceContext("1" * 32, "2" * 16, True), 0, facts=[*facts], **fields)
+    return PodRecord(TraceContext("1" * 32, "2" * 16, True).traceparent, 0, facts=[*facts], **fields)
 
 
 @pytest.mark.parametrize(

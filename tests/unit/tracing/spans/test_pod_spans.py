@@ -26,9 +26,12 @@ async def test_bound_pod_has_complete_span_tree(tracing, pod, manual_clock, expo
         nodes=5,
         feasible=2,
         rejections={"NodeResourcesFit": 3},
-        scores=[("n1", 300), ("n2", 250)],
-        filter_ns=(now, now + MS // 2),
-        score_ns=(now + MS // 2, now + MS),
+        best_nodes=("n1", "n2"),
+        best_totals=(300, 250),
+        filter_start_ns=now,
+        filter_end_ns=now + MS // 2,
+        score_start_ns=now + MS // 2,
+        score_end_ns=now + MS,
         node="n1",
     )
     attempt(tracing, web, clock, 1, facts)
@@ -183,8 +186,9 @@ def test_any_order_of_calls_gives_one_nested_tree(script, make_tracing, make_clo
         elif call == "finish":
             traces.attempt_finished(web, AttemptFacts("error", message="m"))
         elif call == "filter":
-            span = (clock.ns - 3 * MS, clock.ns + 3 * MS)
-            traces.attempt_finished(web, AttemptFacts("scheduled", nodes=1, filter_ns=span, score_ns=span))
+            filtered = {"filter_start_ns": clock.ns - 3 * MS, "filter_end_ns": clock.ns + 3 * MS}
+            scored = {"score_start_ns": clock.ns - 3 * MS, "score_end_ns": clock.ns + 3 * MS}
+            traces.attempt_finished(web, AttemptFacts("scheduled", nodes=1, **filtered, **scored))
         elif call == "reserve":
             reserve = Phase(clock.ns - MS, "reserve", "n1", clock.ns)
             traces.attempt_finished(web, AttemptFacts("scheduled", nodes=1), reserve)

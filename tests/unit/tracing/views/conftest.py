@@ -55,10 +55,13 @@ def traces_of_rollout(tracing, pod, manual_clock):
                 "scheduled" if last else "unschedulable",
                 nodes=3,
                 feasible=3 if last else 0,
-                rejections={} if last else {"NodeAffinity": 3},
-                filter_ns=(started, manual_clock.ns),
-                score_ns=(manual_clock.ns, manual_clock.ns) if last else None,
-                scores=[("n1", 100), ("n2", 90)],
+                rejections=None if last else {"NodeAffinity": 3},
+                filter_start_ns=started,
+                filter_end_ns=manual_clock.ns,
+                score_start_ns=manual_clock.ns if last else 0,
+                score_end_ns=manual_clock.ns if last else 0,
+                best_nodes=("n1", "n2"),
+                best_totals=(100, 90),
                 message="" if last else "0/3 nodes are available",
             )
             traces.attempt_finished(pending, facts)

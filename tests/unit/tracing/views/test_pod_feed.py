@@ -156,9 +156,9 @@ async def test_unknown_cursor_resets_client(cluster, cursor):
 
 
 async def test_client_that_missed_removals_is_reset(make_tracing, pod, manual_clock, monkeypatch):
+    monkeypatch.setattr(recent_traces, "MAX_PODS", 2)
     cluster = Cluster(make_tracing(manual_clock), pod, manual_clock)
     feed = cluster.feed()
-    monkeypatch.setattr(recent_traces, "MAX_PODS", 2)
     monkeypatch.setattr(feed_module, "_MAX_REMOVED", 3)
     feed._removed = type(feed._removed)(maxlen=3)
     late, prompt = Reader(feed), Reader(feed)

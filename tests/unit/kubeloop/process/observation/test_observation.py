@@ -121,7 +121,7 @@ class RecordingObserver:
 
     def all(self):
         for uid in self._open_uids:
-            record = PodRecord(TraceContext("1" * 32, "2" * 16, True), 1)
+            record = PodRecord(TraceContext("1" * 32, "2" * 16, True).traceparent, 1)
             record.namespace, record.name, record.uid = "ns", f"pod-{uid}", uid
             yield record
 
