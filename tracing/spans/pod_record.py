@@ -40,7 +40,7 @@ COMPLETE_OUTCOMES = ("bound", "ready", "completed")  # any other outcome sets th
 class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
     """Result of one scheduling attempt. An end of 0 (ns): the step did not run.
 
-    Flat, because few objects of each pod are traversed by Python's garbage collector then.
+    Numbers and tuples, which Python's garbage collector soon ignores: there are thousands of attempts.
 
     nodes, feasible   number of nodes evaluated, and of those that passed the filters
     rejections        number of nodes rejected, by plugin; None for no node
@@ -310,7 +310,11 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     @property
     def topmost_owner_kind(self) -> str:
         """Kind of the topmost known owner, such as "Deployment"; "" if there is none."""
-        return next((kind for kind, name in self._owner_chain() if name), "")
+        if self.top_owner_name:
+            return self.top_owner_kind
+        if self.deployment_name:
+            return "Deployment"
+        return self.owner_kind if self.owner_name else ""
 
     def _owner_chain(self) -> tuple[tuple[str, str], ...]:
         return (

@@ -43,7 +43,8 @@ class _Durations:
         bucket = bisect_left(self._bounds_ns, ns)
         self.counts[bucket] += 1
         self.examples[bucket] = trace_id, ns / 1e9
-        self.sum_ns += max(0, ns)  # negative after a clock was set back
+        if ns > 0:  # negative after a clock was set back
+            self.sum_ns += ns
 
 
 class _DurationFamily:
@@ -54,11 +55,12 @@ class _DurationFamily:
         self._bounds_ns = tuple(round(seconds * 1e9) for seconds in buckets)
         self._histograms: dict[tuple[str, ...], _Durations] = {}
 
-    def observe(self, labels: tuple[str, ...], ns: int, trace_id: str) -> None:
+    def histogram(self, labels: tuple[str, ...]) -> _Durations:
+        """Return the histogram with these label values, a new one for the first time."""
         histogram = self._histograms.get(labels)
         if histogram is None:
             histogram = self._histograms[labels] = _Durations(self._bounds_ns)
-        histogram.observe(ns, trace_id)
+        return histogram
 
     def collect(self) -> Iterable[HistogramFamily]:
         from kubeloop.process.metrics.histogram_families import HistogramCopy, HistogramFamily
@@ -77,7 +79,8 @@ class PrometheusTraceMetrics(TraceMetrics):
     """
 
     def __init__(self, registry: Registerer) -> None:
-        self._groups: set[tuple[str, str]] = set()
+        # Histograms by phase, also of "total", of each pair of namespace and owner kind:
+        self._groups: dict[tuple[str, str], dict[str, _Durations]] = {}
         self._phases = _DurationFamily(
             "kubeloop_pod_phase_duration_seconds",
             "Duration of each phase of pod creation and start in seconds, summed over a pod's attempts; from traces.",
@@ -118,22 +121,26 @@ class PrometheusTraceMetrics(TraceMetrics):
 
     def phases(self, times_ns: Mapping[str, int], pod: TracedPod) -> None:
         group = self._group(pod)
+        histograms, trace_id = self._groups[group], pod.trace_id
         for phase, ns in times_ns.items():
-            if phase == "total":
-                self._total.observe(group, ns, pod.trace_id)
-            else:
-                self._phases.observe((phase.replace(" ", "_"), *group), ns, pod.trace_id)
+            histogram = histograms.get(phase)
+            if histogram is None:
+                total = phase == "total"
+                histogram = histograms[phase] = (
+                    self._total.histogram(group) if total else self._phases.histogram((phase.replace(" ", "_"), *group))
+                )
+            histogram.observe(ns, trace_id)
 
     def start_sli(self, duration_ns: int, pod: TracedPod) -> None:
-        self._start_sli.observe(self._group(pod), duration_ns, pod.trace_id)
+        self._start_sli.histogram(self._group(pod)).observe(duration_ns, pod.trace_id)
 
     def _group(self, pod: TracedPod) -> tuple[str, str]:
+        """Return the labels of a pod, for which there is an entry in _groups."""
         group = pod.namespace, pod.owner_kind
-        if group in self._groups:
-            return group
-        if len(self._groups) == MAX_GROUPS:
-            return _OTHER_GROUP
-        self._groups.add(group)
+        if group not in self._groups:
+            if len(self._groups) >= MAX_GROUPS:
+                group = _OTHER_GROUP
+            self._groups.setdefault(group, {})
         return group
 
     def spans_exported(self, spans: int) -> None:
