@@ -18,6 +18,12 @@ from support.development import release
 from support.development.dockerfile import instructions
 
 ROOT = Path(__file__).resolve().parents[2]
+PRINT_UNCOMPILED = """
+import os, sys
+import kubeloop.cli.run, kubeloop.kube.yaml, kubeloop.process.control_plane.scheduler_plugins
+specs = filter(None, (getattr(module, "__spec__", None) for module in sys.modules.values()))
+print([spec.name for spec in specs if spec.cached is not None and not os.path.exists(spec.cached)])
+"""
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # pip downloads
 
 
@@ -58,13 +64,15 @@ def test_steps_of_the_image_install_what_its_user_can_run(tmp_path):
             run("sh", "-ec", command.replace("python -m", f"{sys.executable} -m"), folder=sources)
     assert not (prefix / "bin" / "pip").exists()
     before = snapshot(prefix)
+    environment = {
+        "PATH": f"{prefix / 'bin'}:/usr/bin:/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(prefix / "bytecode"),
+        "HOME": "/nonexistent",
+    }
     for command, expected in (("version", f"kubeloop {__version__}"), ("run --help", "--controllers")):
-        environment = {
-            "PATH": f"{prefix / 'bin'}:/usr/bin:/bin",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "HOME": "/nonexistent",
-        }
         assert expected in run("kubeloop", *command.split(), folder=Path("/"), **environment)
+    assert run("python", "-c", PRINT_UNCOMPILED, folder=Path("/"), **environment) == "[]\n"
     assert snapshot(prefix) == before
 
 
