@@ -232,8 +232,8 @@ def _own_lease(election: ElectionOptions) -> tuple[str, str] | None:
 async def _serve_pages(
     plane: ControlPlane, registry: MetricsRegistry, clock: Clock, listener: socket.socket, record: ProcessRecord
 ) -> None:
-    """Serve the endpoint and list this process for other commands, until cancelled. Modules that only the pages need
-    are imported after those of the control plane, so that pods do not wait for them."""
+    """Serve the endpoint and list this process for other commands, until cancelled. Modules of the endpoint alone are
+    imported after those of the control plane, so that pods do not wait for them."""
     await plane.components_created.wait()
     await asyncio.to_thread(importlib.import_module, "kubeloop.process.endpoint.process_pages")
     from kubeloop.process.endpoint.process_pages import add_process_pages

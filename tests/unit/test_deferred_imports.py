@@ -130,7 +130,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.process.development_cluster.node_options": 3.4,
         "kubeloop.process.development_cluster.remote_nodes": 101.8,
         "kubeloop.process.endpoint.owner_pods": 41.6,
-        "kubeloop.process.endpoint.process_pages": 25.1,
+        "kubeloop.process.endpoint.process_pages": 14.1,
         "kubeloop.process.endpoint.server": 14.1,
         "kubeloop.process.metrics.histogram_families": 77.0,
         "kubeloop.scheduler.cache.pod_groups": 8.6,

@@ -70,6 +70,8 @@ class EndpointServer:
         self._registry = registry
         self._ready: dict[str, Check] = {}
         self._pages: dict[str, Page] = {}
+        self._add_pages: Callable[[], Awaitable[None]] | None = None
+        self._adding_pages = asyncio.Lock()
         self._loopback_pages: set[str] = set()
         self._on_loopback = False
 
@@ -82,6 +84,10 @@ class EndpointServer:
         self._pages[path] = page
         if only_on_loopback:
             self._loopback_pages.add(path)
+
+    def add_pages_when_requested(self, add_pages: Callable[[], Awaitable[None]]) -> None:
+        """Call `add_pages` before the response to the first request of a page other than health checks and metrics."""
+        self._add_pages = add_pages
 
     @contextlib.asynccontextmanager
     async def serving_on(self, listener: socket.socket) -> AsyncIterator[str]:
@@ -116,6 +122,10 @@ class EndpointServer:
             exposition = await asyncio.to_thread(importlib.import_module, "kubeloop.process.metrics.exposition")
             body, content_type = await exposition.metrics_page(self._registry, request.headers.get("accept", ""))
             return Response(200, body, content_type)
+        async with self._adding_pages:
+            if self._add_pages is not None:
+                await self._add_pages()
+                self._add_pages = None
         page = self._pages.get(request.path)
         if page is None:
             paths = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])

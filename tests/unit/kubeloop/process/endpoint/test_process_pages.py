@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import PODS
+from kubeloop.process.endpoint.control_plane_pages import add_control_plane_pages
 from kubeloop.process.endpoint.process_pages import add_process_pages
 from kubeloop.process.endpoint.scheduler_dump_pages import add_dump_pages
 from kubeloop.process.endpoint.server import EndpointServer
@@ -32,6 +33,16 @@ async def test_process_pages_cover_readiness_configuration_and_resources():
             assert '"kubescheduler.config.k8s.io"' in configuration
             assert '"tracing.kubeloop.dev"' in configuration
             assert (await get(url, "/metrics/resources"))[0] == 200
+
+
+async def test_pages_of_a_control_plane_without_scheduler_have_no_resource_metrics():
+    async with memory_cluster(controllers=["deployment"]) as cluster:
+        endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
+        add_control_plane_pages(endpoint, cluster.plane)
+        async with serving(endpoint) as url:
+            status, configuration = await get(url, "/configz")
+            assert (status, list(json.loads(configuration))) == (200, ["tracing.kubeloop.dev"])
+            assert (await get(url, "/metrics/resources"))[0] == 404
 
 
 async def test_scheduler_dump_shows_nodes_queue_and_no_differences():

@@ -54,6 +54,27 @@ async def test_health_pages_report_the_checks():
         assert await request(session, "/livez") == (200, text, b"ok")
 
 
+async def test_pages_are_added_once_when_the_first_is_requested():
+    endpoint = new_endpoint()
+    calls = 0
+
+    async def add_pages() -> None:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0.01)
+        endpoint.add_page("/text", lambda query: "text")
+
+    endpoint.add_pages_when_requested(add_pages)
+    async with client_session(endpoint) as session:
+        for path in ("/livez", "/readyz", "/metrics"):
+            assert (await request(session, path))[0] == 200
+        assert calls == 0
+        responses = await asyncio.gather(*(request(session, path) for path in ("/text", "/text", "/unknown")))
+        assert [status for status, _, _ in responses] == [200, 200, 404]
+        assert b"/text" in responses[2][2]
+    assert calls == 1
+
+
 async def test_pages_return_json_text_files_and_lines():
     endpoint = new_endpoint()
     gone = []
