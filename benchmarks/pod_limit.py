@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Pods per second that kube-apiserver creates and binds for a plain client: the limit of any control plane.
+"""Create and bind the pods of Deployments, and send their events, without a decision: the limit of a control plane.
 
-    KUBEBUILDER_ASSETS=DIR .venv/bin/python benchmarks/pod_limit.py [--pods N] [--nodes N] [--concurrent N] [--events]
+    .venv/bin/python benchmarks/pod_limit.py KUBECONFIG      # the side `limit` of compare_with_kubernetes
 
-The client sends what the pods of one ReplicaSet need: for each pod a create and a bind request, with --events also its
-event Scheduled. It decides nothing and reads nothing but responses; one watch on pods is open, as that of a control
-plane. The servers are those of `compare_with_kubernetes`, whose pods/s are to be compared with these.
+Until SIGTERM, for each Deployment, sends what each of its pods needs of a ReplicaSet controller and a scheduler: a
+create request, a bind request and the event Scheduled. One watch on pods is open, as that of a control plane.
 """
 
 from __future__ import annotations
@@ -13,51 +12,57 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import sys
-import tempfile
-import time
-from pathlib import Path
+from typing import Any
 
 import uvloop
-from pod_load import create_nodes, deployment
-from scheduler_perf.figures import cpu_seconds
 
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.client.transport import HttpRequest
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.objects.resources import EVENTS, NAMESPACES, PODS
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from support.comparison.real_apiserver import RealApiServer, real_apiserver, why_missing
-
-LOAD = "load"
-NAMES = {"namespace": LOAD, "uid": "5c0e0a52-3bb6-4c1e-8f4e-4b6d1a3c2b11"}
-OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": NAMES["uid"], "controller": True}
-SERVER_FLAGS = {"max-requests-inflight": "4000", "max-mutating-requests-inflight": "4000"}
+from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, NODES, PODS
 
 
-async def run_pod(client: ApiClient, number: int, node: str, *, with_event: bool) -> None:
-    name = f"web-{number}"
-    metadata = {"name": name, "labels": {"app": "web", "pod-template-hash": "5d9c7b6f4d"}, "ownerReferences": [OWNER]}
-    spec = deployment("web", 1)["spec"]["template"]["spec"]
-    await client.create_raw(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, LOAD)
+async def run_pod(client: ApiClient, deployment: dict[str, Any], number: int, node: str) -> None:
+    names = {"namespace": deployment["metadata"]["namespace"], "uid": deployment["metadata"]["uid"]}
+    name = f"{deployment['metadata']['name']}-{number}"
+    # any owner: a pod without one is cheaper for kube-apiserver
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": names["uid"], "controller": True}
+    labels = {**deployment["spec"]["template"]["metadata"]["labels"], "pod-template-hash": "5d9c7b6f4d"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
+        "spec": deployment["spec"]["template"]["spec"],
+    }
+    await client.create_raw(PODS, pod, names["namespace"])
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": name},
         "target": {"kind": "Node", "name": node},
     }
-    await client.create_raw(PODS, binding, LOAD, name=name, subresource="binding")
-    if with_event:
-        event = {
-            "metadata": {"name": f"{name}.{number:x}", "namespace": LOAD},
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": name, **NAMES},
-            "reason": "Scheduled",
-            "message": f"Successfully assigned {LOAD}/{name} to {node}",
-            "type": "Normal",
-        }
-        await client.create_raw(EVENTS, event, LOAD)
+    await client.create_raw(PODS, binding, names["namespace"], name=name, subresource="binding")
+    event = {
+        "metadata": {"name": f"{name}.{number:x}", "namespace": names["namespace"]},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": name, **names},
+        "reason": "Scheduled",
+        "message": f"Successfully assigned {names['namespace']}/{name} to {node}",
+        "type": "Normal",
+    }
+    await client.create_raw(EVENTS, event, names["namespace"])
+
+
+async def run_pods(client: ApiClient, deployment: dict[str, Any], nodes: list[str], concurrent: int) -> None:
+    numbers = iter(range(deployment["spec"]["replicas"]))
+
+    async def worker() -> None:
+        for number in numbers:
+            await run_pod(client, deployment, number, nodes[number % len(nodes)])
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(concurrent):
+            workers.create_task(worker())
 
 
 async def read_pods(client: ApiClient) -> None:
@@ -67,46 +72,22 @@ async def read_pods(client: ApiClient) -> None:
             pass
 
 
-async def main(options: argparse.Namespace, server: RealApiServer) -> None:
-    transport = await connect(str(server.kubeconfig), None)
+async def main(options: argparse.Namespace) -> None:
+    transport = await connect(options.kubeconfig, None)
     client = ApiClient(transport, clock=SystemClock(), rng=random.Random(), user_agent="pod_limit")
-    await create_nodes(client, options.nodes)
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LOAD}})
-    await asyncio.sleep(options.settle)
-    numbers = iter(range(options.pods))
-
-    async def worker() -> None:
-        for number in numbers:
-            await run_pod(client, number, f"bench-{number % options.nodes:05}", with_event=options.events)
-
-    assert server.apiserver is not None
-    pid = server.apiserver.pid
-    watching = asyncio.create_task(read_pods(client))
-    cpu, own_cpu, began = cpu_seconds(pid), time.process_time(), time.perf_counter()
-    async with asyncio.TaskGroup() as workers:
-        for _ in range(options.concurrent):
-            workers.create_task(worker())
-    seconds = time.perf_counter() - began
-    server_milliseconds, own_milliseconds = (
-        used / options.pods * 1000 for used in (cpu_seconds(pid) - cpu, time.process_time() - own_cpu)
-    )
-    watching.cancel()
-    await client.close()
-    print(
-        f"{options.pods / seconds:.0f} pods/s; ms of CPU per pod: {server_milliseconds:.2f} of kube-apiserver,"
-        f" {own_milliseconds:.2f} of the client"
-    )
+    nodes = [node.metadata.name for node in (await client.list(NODES)).items]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read_pods(client))
+        async with client.watch(DEPLOYMENTS, resource_version="0") as events:
+            async for event in events:
+                if event.type == "ADDED":
+                    metadata = event.object.metadata
+                    deployment = await client.get_raw(DEPLOYMENTS, metadata.name, metadata.namespace)
+                    group.create_task(run_pods(client, deployment, nodes, options.concurrent))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pods", type=int, default=3000)
-    parser.add_argument("--nodes", type=int, default=100)
-    parser.add_argument("--concurrent", type=int, default=32, help="pods at the same time")
-    parser.add_argument("--settle", type=float, default=3.0, help="seconds before the load")
-    parser.add_argument("--events", action="store_true", help="create the event Scheduled of each pod")
-    arguments = parser.parse_args()
-    if (reason := why_missing("etcd", "kube-apiserver")) is not None:
-        sys.exit(f"error: {reason}")
-    with tempfile.TemporaryDirectory() as folder, real_apiserver(Path(folder), SERVER_FLAGS) as started:
-        uvloop.run(main(arguments, started))
+    parser.add_argument("kubeconfig")
+    parser.add_argument("--concurrent", type=int, default=32, help="pods of a Deployment at the same time")
+    uvloop.run(main(parser.parse_args()))

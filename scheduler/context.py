@@ -20,7 +20,8 @@ class SchedulerContext(msgspec.Struct, frozen=True):
     """Interfaces to the outside: the API server, time, randomness, events, traces and metrics.
 
     recorder_for: the event recorder of a profile, by its scheduler name; the same one for each call. group_traces: None
-    if traces of pod groups are not recorded.
+    if traces of pod groups are not recorded. turn_ended: called after attempts and the bind requests of their pods;
+    others may wait.
     """
 
     client: ApiClient
@@ -31,3 +32,4 @@ class SchedulerContext(msgspec.Struct, frozen=True):
     metrics: SchedulerMetrics = NO_METRICS
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     group_traces: PodGroupRecorder | None = None
+    turn_ended: Callable[[], None] = lambda: None

@@ -92,6 +92,7 @@ class Scheduler:
         self._report_failure = partial(report_failure, context)
         self._traces = context.traces
         self._metrics = context.metrics
+        self._turn_ended = context.turn_ended
         self.feature_gates = context.feature_gates
         self.request_rules = request_rules(self.feature_gates)
         loop = asyncio.get_running_loop()
@@ -357,6 +358,8 @@ class Scheduler:
 
     def _binding_started(self) -> None:
         self._unstarted_bindings -= 1
+        if not self._unstarted_bindings:
+            self._turn_ended()
 
     # --- Running ---------------------------------------------------------------------------------------------------
 
@@ -404,6 +407,9 @@ class Scheduler:
                 self._start_binding(attempt)
                 if self._now_ns() >= end_ns:
                     break
+            if not self._unstarted_bindings:
+                self._turn_ended()
+            await self.queue.wait()
             await asyncio.sleep(0)  # let the informers read their sockets while there is work
 
     def _start_binding(self, attempt: Attempt) -> None:

@@ -61,7 +61,7 @@ class SchedulingCycle:
         self._schedule_group = schedule_group
 
     async def run(self) -> Attempt | None:
-        """Wait for the next pod, and choose and reserve its node. Raises nothing but cancellation.
+        """Pop the next pod, and choose and reserve its node. Raises nothing but cancellation.
 
         Returns the attempt, to be bound; None if there was no pod, its attempt ended, or it is a member of a pod group.
         """
@@ -70,7 +70,6 @@ class SchedulingCycle:
             await asyncio.sleep(0)
         queued = queue.pop()
         if queued is None:
-            await queue.wait()
             return None
         pod = queued.pod
         if self._schedule_group is not None and pod.spec.scheduling_group is not None:

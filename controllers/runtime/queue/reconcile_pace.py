@@ -12,10 +12,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-MAX_TURNS = 8  # of the event loop that a reconcile waits while pods wait for the scheduler: usually some ms
-FEWEST = 2  # concurrent reconciles while the API server is busy
-MAX_WAIT_SECONDS = 0.05  # for other reconciles to end
-_DECREASE, _INCREASE = 0.95, 1.02  # of the limit per reconcile
+FEWEST = 2  # concurrent reconciles: one of them uses this process while the other one waits for a response
+MAX_WAIT_SECONDS = 0.05  # of a reconcile, for the scheduler and for other reconciles
 
 
 def never() -> bool:
@@ -26,13 +24,14 @@ def never() -> bool:
 class ReconcilePace:
     """Lets reconciles begin, some of them later, in the order of begin(): first those that create pods.
 
-    While bind requests wait in a busy API server, the number of concurrent reconciles is reduced until they do so no
-    longer, as TCP Vegas reduces the packets in flight: more of them would only wait in the API server, too.
+    They wait for the next turn of the scheduler if pods wait for it, and while more of them run than the limit. While
+    bind requests wait in a busy API server, the limit falls by one in the time of as many reconciles, and then rises in
+    the same way, as TCP Vegas changes the number of packets in flight: more would only wait in the API server, too.
     """
 
     def __init__(self, has_urgent_work: Callable[[], bool] = never, server_is_busy: Callable[[], bool] = never) -> None:
-        """has_urgent_work: returns True while pods wait for the scheduler. server_is_busy: returns True while bind
-        requests wait in the API server."""
+        """has_urgent_work: returns True while pods wait for the scheduler, which calls resume() after each turn.
+        server_is_busy: returns True while bind requests wait in the API server."""
         self._has_urgent_work = has_urgent_work
         self._server_is_busy = server_is_busy
         self._running = 0
@@ -42,23 +41,24 @@ class ReconcilePace:
 
     async def begin(self, *, creates_pods: bool = False) -> None:
         """Wait until a reconcile may begin, for a limited time. It counts as running until end()."""
-        for _ in range(MAX_TURNS):
-            if not self._has_urgent_work():
-                break
-            await asyncio.sleep(0)
         if self._server_is_busy():
-            self._limit = max(FEWEST, _DECREASE * min(self._limit, self._running))
+            self._limit = max(FEWEST, min(self._limit, self._running) - 1 / self._limit)
         elif self._running >= self._limit:
-            self._limit *= _INCREASE
+            self._limit += 1 / self._limit
         waiting = self._waiting_to_create_pods if creates_pods else self._others_waiting
-        if self._running >= self._limit or self._waiting_to_create_pods or waiting:
+        if self._running >= self._limit or self._waiting_to_create_pods or waiting or self._has_urgent_work():
             await self._wait_for_turn(waiting)
         else:
             self._running += 1
 
     def end(self) -> None:
-        """Count a reconcile as ended; those that wait begin if the limit permits it."""
+        """Count a reconcile as ended; those that wait begin if the limit and the scheduler permit it."""
         self._running -= 1
+        if not self._has_urgent_work():
+            self.resume()
+
+    def resume(self) -> None:
+        """Let those that wait begin if the limit permits it, also if more pods wait for the scheduler."""
         while self._running < self._limit and (waiting := self._waiting_to_create_pods or self._others_waiting):
             self._let_begin(waiting[0], waiting)
 

@@ -435,6 +435,7 @@ class ControlPlane:
             metrics=SchedulerMetrics(self._metrics, self.settings.feature_gates),
             feature_gates=self.settings.feature_gates,
             group_traces=self.tracing.groups,
+            turn_ended=self._pace.resume,
         )
         scheduler = Scheduler(context, self.informers, self.settings.scheduler, ALL_PLUGINS)
         self._registry.register(SchedulerGaugesCollector(scheduler.gauges))

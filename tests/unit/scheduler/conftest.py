@@ -38,13 +38,14 @@ def scheduling(cluster: SchedulerCluster) -> Callable[..., Any]:
         traces: Any = None,
         group_traces: Any = None,
         gates: dict[str, bool] | None = None,
+        turn_ended: Callable[[], None] = lambda: None,
         **config: Any,
     ) -> AsyncIterator[Scheduler]:
         informers = InformerFactory(cluster.server.client, clock=cluster.clock, rng=random.Random(1))
         context = {"metrics": metrics, "feature_gates": FeatureGates(gates or {})} | (
             {} if traces is None else {"traces": traces}
         )
-        context["group_traces"] = group_traces
+        context |= {"group_traces": group_traces, "turn_ended": turn_ended}
         scheduler = cluster.scheduler(SchedulerConfiguration(**config), informers, **context)
         tasks = [asyncio.create_task(part.run()) for part in (informers, scheduler)]
         await informers.wait_synced()

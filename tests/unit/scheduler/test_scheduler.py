@@ -84,6 +84,22 @@ async def test_urgent_work_is_pending_until_bind_requests_are_sent(cluster, sche
     assert not scheduler.has_urgent_work
 
 
+@pytest.mark.parametrize("cpu", ["1m", "1000"])  # bound, unschedulable
+async def test_turn_that_ends_urgent_work_is_reported(cluster, scheduling, cpu):
+    cluster.node("n", cpu="4")
+    urgent: list[bool] = []
+    async with scheduling(turn_ended=lambda: urgent.append(scheduler.has_urgent_work)) as scheduler:
+        await asyncio.sleep(1)
+        urgent.clear()
+        cluster.pod("p", cpu=cpu)
+        while not scheduler.has_urgent_work:
+            await asyncio.sleep(0)
+        while scheduler.has_urgent_work:
+            assert False not in urgent
+            await asyncio.sleep(0)
+        assert False in urgent
+
+
 async def test_scheduler_waits_for_busy_server_while_bind_requests_are_slow(cluster, scheduling):
     cluster.node("n")
     states: list[bool] = []

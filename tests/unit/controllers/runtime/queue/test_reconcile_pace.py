@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 
 import pytest
 
-from kubeloop.controllers.runtime.queue.reconcile_pace import FEWEST, MAX_TURNS, MAX_WAIT_SECONDS, ReconcilePace
+from kubeloop.controllers.runtime.queue.reconcile_pace import FEWEST, MAX_WAIT_SECONDS, ReconcilePace
 
 pytestmark = pytest.mark.virtual_time
 
@@ -33,11 +32,32 @@ def busy_pace() -> ReconcilePace:
     return ReconcilePace(server_is_busy=lambda: True)
 
 
-@pytest.mark.parametrize(("urgent_turns", "checked_turns"), [(0, 1), (3, 4), (100, MAX_TURNS)])
-async def test_reconcile_waits_for_urgent_work_for_limited_turns(urgent_turns, checked_turns):
-    checks = itertools.count(1)
-    await ReconcilePace(has_urgent_work=lambda: next(checks) <= urgent_turns).begin()
-    assert next(checks) - 1 == checked_turns
+async def test_reconciles_wait_for_a_turn_of_the_scheduler():
+    pace = ReconcilePace(has_urgent_work=lambda: True)
+    tasks = await begun(pace, 3)
+    assert states(tasks) == [False] * 3
+    pace.resume()
+    await settle()
+    assert states(tasks) == [True] * 3
+    assert states(await begun(pace, 1)) == [False]
+
+
+async def test_reconcile_waits_for_the_scheduler_for_limited_time():
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await ReconcilePace(has_urgent_work=lambda: True).begin()
+    assert loop.time() - began == pytest.approx(MAX_WAIT_SECONDS)
+
+
+async def test_reconcile_does_not_begin_at_the_end_of_another_while_pods_wait_for_the_scheduler():
+    is_urgent = False
+    pace = ReconcilePace(has_urgent_work=lambda: is_urgent)
+    await begun(pace, 1)
+    is_urgent = True
+    tasks = await begun(pace, 1)
+    pace.end()
+    await settle()
+    assert states(tasks) == [False]
 
 
 async def test_reconciles_do_not_wait_for_each_other_while_server_is_idle():
