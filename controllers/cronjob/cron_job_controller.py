@@ -14,7 +14,7 @@ from kubeloop.controllers.runtime.owners.owner_references import cached_controll
 from kubeloop.controllers.runtime.writes.object_patch import changed_fields, patch_status
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import CronJob, Job
-from kubeloop.kube.objects.object_fields import controller_of
+from kubeloop.kube.objects.object_fields import controller_of, job_finished_condition
 from kubeloop.kube.objects.resources import CRON_JOBS, JOBS
 from kubeloop.kube.values.cron_schedule import InvalidSchedule
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -32,7 +32,11 @@ class CronJobController(EventDrivenController):
         cron_jobs, jobs = context.informers.informer(CRON_JOBS), context.informers.informer(JOBS)
         self._cron_jobs, self._jobs = cron_jobs.store, jobs.store
         self._jobs.add_index(_CONTROLLER_NAME_INDEX, _controller_name)
-        self._reconciles = CachedReconcile[CronJob]("cronjob", self._cron_jobs, self.queue, context.traces)
+        # by key, as written by a sync that would do nothing if it were repeated before the next scheduled time
+        self._settled: dict[str, CronJob] = {}
+        self._reconciles = CachedReconcile[CronJob](
+            "cronjob", self._cron_jobs, self.queue, context.traces, self._forget
+        )
         self._registrations = (
             cron_jobs.on_events(
                 added=lambda cron_job: self.queue.add(cron_job.key, "CronJob added"),
@@ -42,14 +46,19 @@ class CronJobController(EventDrivenController):
             jobs.on_events(
                 added=lambda job: self._enqueue_owner(job, "Job added"),
                 updated=self._on_job_update,
-                deleted=lambda job: self._enqueue_owner(job, "Job deleted"),
+                deleted=self._on_job_deletion,
             ),
         )
 
     def _on_cron_job_update(self, old: CronJob, new: CronJob) -> None:
-        """Enqueue a changed CronJob: at its next time if its schedule has changed, else at once."""
+        """Enqueue a changed CronJob: at its next time if its schedule has changed, else at once.
+
+        What a settled sync has written itself is not enqueued.
+        """
         if (old.spec.schedule, old.spec.time_zone) == (new.spec.schedule, new.spec.time_zone):
-            self.queue.add(new.key, "CronJob changed")
+            settled = self._settled.get(new.key)
+            if settled is None or settled.metadata.resource_version != new.metadata.resource_version:
+                self.queue.add(new.key, "CronJob changed")
             return
         try:
             schedule = cron_job_schedule(new)
@@ -64,12 +73,32 @@ class CronJobController(EventDrivenController):
     def _on_job_update(self, old: Job, new: Job) -> None:
         if controller_of(old.metadata) != controller_of(new.metadata):
             self._enqueue_owner(old, "Job released")
+        elif (
+            job_finished_condition(old) is None
+            and job_finished_condition(new) is None
+            and self._settled_owner(new) is not None
+        ):
+            return  # a sync reads nothing else of a running Job
         self._enqueue_owner(new, "Job changed")
+
+    def _on_job_deletion(self, job: Job) -> None:
+        owner, uid = self._settled_owner(job), job.metadata.uid
+        is_recorded = owner is not None and all(active.uid != uid for active in owner.status.active)
+        if not is_recorded or job_finished_condition(job) is None:
+            self._enqueue_owner(job, "Job deleted")
 
     def _enqueue_owner(self, job: Job, reason: str) -> None:
         cron_job = cached_controller(self._cron_jobs, CRON_JOBS.kind, job)
         if cron_job is not None:
             self.queue.add(cron_job.key, reason)
+
+    def _settled_owner(self, job: Job) -> CronJob | None:
+        """Return the CronJob of a Job as its last sync left it, if it is settled."""
+        owner = controller_of(job.metadata)
+        return None if owner is None else self._settled.get(f"{job.metadata.namespace}/{owner.name}")
+
+    def _forget(self, key: str) -> None:
+        self._settled.pop(key, None)
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the Jobs and the status of CronJob `key` up to date.
@@ -79,6 +108,7 @@ class CronJobController(EventDrivenController):
         return await self._reconciles.run(key, self._sync)
 
     async def _sync(self, cron_job: CronJob, reconcile: Reconcile) -> float | None:
+        self._forget(cron_job.key)  # what changes meanwhile is not part of this sync
         jobs = self._jobs.by_index(_CONTROLLER_NAME_INDEX, cron_job.key)
         sync = CronJobSync(cron_job, jobs, self._context, reconcile)
         try:
@@ -86,15 +116,17 @@ class CronJobController(EventDrivenController):
         except (ApiError, ServerUnreachable, ReconcileError):
             await self._write_status(sync, reconcile)
             raise
-        await self._write_status(sync, reconcile)
+        written = await self._write_status(sync, reconcile)
+        if sync.is_settled:
+            self._settled[cron_job.key] = written
         return seconds
 
-    async def _write_status(self, sync: CronJobSync, reconcile: Reconcile) -> None:
+    async def _write_status(self, sync: CronJobSync, reconcile: Reconcile) -> CronJob:
         if sync.status == sync.cron_job.status:
-            return
+            return sync.cron_job
         changes = changed_fields(sync.cron_job.status, sync.status)
         with reconcile.action_span("update status"):
-            await patch_status(self._client, CRON_JOBS, sync.cron_job, changes)
+            return await patch_status(self._client, CRON_JOBS, sync.cron_job, changes)
 
 
 def _controller_name(job: Job) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from kubeloop.controllers.cronjob.schedule_times import (
     cron_job_schedule,
     job_name,
     schedule_times,
-    seconds_to_next_schedule,
+    seconds_until,
 )
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.controller_context import ControllerContext
@@ -43,13 +43,17 @@ def creation_skew(context: ControllerContext) -> HistogramMetric:
 
 
 class CronJobSync:
-    """One sync. Write `status` to `cron_job` afterwards, also if run() has failed."""
+    """One sync. Write `status` to `cron_job` afterwards, also if run() has failed.
+
+    is_settled: a repetition before the next scheduled time would do nothing, not even report a problem again.
+    """
 
     def __init__(
         self, cron_job: CronJob, jobs: Sequence[Job], context: ControllerContext, reconcile: Reconcile
     ) -> None:
         self.cron_job = cron_job
         self.status: CronJobStatus = cron_job.status
+        self.is_settled = True
         self._jobs = jobs
         self._client = context.client
         self._clock = context.clock
@@ -153,7 +157,7 @@ class CronJobSync:
                 self._event("Warning", "TooManyMissedTimes", message)
             if not self._is_started(times.latest):
                 await self._start_unless_forbidden(times.latest)
-        return seconds_to_next_schedule(replace(self.cron_job, status=self.status), schedule, now)
+        return None if times.following is None else seconds_until(times.following, now)
 
     def _is_started(self, scheduled: datetime) -> bool:
         """Return True if the Job of this time was started before."""
@@ -163,6 +167,7 @@ class CronJobSync:
     async def _start_unless_forbidden(self, scheduled: datetime) -> None:
         """Create the Job of a scheduled time; report it with an event if concurrencyPolicy forbids that."""
         if self.cron_job.spec.concurrency_policy == "Forbid" and self.status.active:
+            self.is_settled = False  # each sync reports it
             message = "Not starting job because prior execution is running and concurrency policy is Forbid"
             self._event("Normal", "JobAlreadyActive", message)
         else:
@@ -174,6 +179,7 @@ class CronJobSync:
             await self._delete_active()
         job = await self._create(job_from_template(self.cron_job, scheduled), scheduled)
         if job is None:
+            self.is_settled = False
             return
         reference = ObjectReference(
             kind="Job",
@@ -234,4 +240,5 @@ class CronJobSync:
         return True
 
     def _event(self, type_: EventType, reason: str, message: str) -> None:
+        self.is_settled = self.is_settled and type_ == "Normal"
         self._events.event(self.cron_job, type_, reason, message)

@@ -73,7 +73,12 @@ def seconds_to_next_schedule(cron_job: CronJob, schedule: Schedule, now: datetim
         following = schedule_times(cron_job, schedule, now, within_deadline=False).following
     except InvalidSchedule:
         following = schedule.next_after(now)
-    return None if following is None else seconds_between(now, following) + CLOCK_TOLERANCE_SECONDS
+    return None if following is None else seconds_until(following, now)
+
+
+def seconds_until(scheduled: datetime, now: datetime) -> float:
+    """Return the seconds until a scheduled time is due."""
+    return seconds_between(now, scheduled) + CLOCK_TOLERANCE_SECONDS
 
 
 def job_name(cron_job: CronJob, scheduled: datetime) -> str:

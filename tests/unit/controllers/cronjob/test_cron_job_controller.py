@@ -84,6 +84,26 @@ async def test_finished_jobs_leave_the_status_and_the_oldest_are_deleted(apiserv
     assert status(apiserver)["lastSuccessfulTime"] > completed
 
 
+async def test_changes_of_a_running_job_need_no_sync(fake_apiserver, start, monkeypatch):
+    controller = CronJobController(fake_apiserver.context)
+    reasons = []
+    add = controller.queue.add
+    monkeypatch.setattr(controller.queue, "add", lambda key, reason="": (reasons.append(reason), add(key, reason)))
+    await start(fake_apiserver.informers, controller)
+    create(fake_apiserver, successfulJobsHistoryLimit=0)
+    await asyncio.sleep(MINUTE)
+    (name,) = fake_apiserver.names(JOBS)
+    reasons.clear()
+    patch = {"metadata": {"annotations": {"a": "b"}}}
+    fake_apiserver.api.succeed("PATCH", JOBS.path("ns", name), patch, content_type="application/merge-patch+json")
+    await asyncio.sleep(1)
+    assert reasons == []
+    finish_job(fake_apiserver, name)
+    await asyncio.sleep(1)
+    assert reasons[0] == "Job changed"
+    assert (fake_apiserver.names(JOBS), active(fake_apiserver)) == ([], [])
+
+
 async def test_forbid_waits_for_the_running_job(apiserver):
     create(apiserver, concurrencyPolicy="Forbid")
     await asyncio.sleep(3 * MINUTE)
