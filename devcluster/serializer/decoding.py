@@ -408,7 +408,7 @@ def decode(resource: Resource[Any], obj: JSON) -> tuple[JSON, list[str]]:
 def decode_patched(resource: Resource[Any], obj: JSON, live: JSON) -> tuple[JSON, list[str]]:
     """Decode a patched object as decode(). Values that are those of `live`, a decoded object, are only copied.
 
-    These are its spec and status, and fields of its metadata, such as managedFields.
+    These are its spec and status, and fields of its metadata. managedFields are shared: no write changes them in place.
     """
     if isinstance(resource, CustomResource):
         return decode(resource, obj)
@@ -419,8 +419,11 @@ def decode_patched(resource: Resource[Any], obj: JSON, live: JSON) -> tuple[JSON
     if unchanged_metadata:
         changed["metadata"] = {name: value for name, value in metadata.items() if name not in unchanged_metadata}
     decoded, unknown = decode(resource, changed)
+    entries = unchanged_metadata.pop("managedFields", None)
     copies, metadata_copies = _decode_json(_encode_json((unchanged, unchanged_metadata)))
-    if unchanged_metadata:
+    if entries is not None:
+        metadata_copies["managedFields"] = entries
+    if metadata_copies:
         decoded["metadata"] = _in_order({**decoded["metadata"], **metadata_copies}, metadata)
     return _in_order({**decoded, **copies}, obj), unknown
 

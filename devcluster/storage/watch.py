@@ -43,7 +43,9 @@ class Watcher:
         self._encode_change = encoder.change  # bound once: called for every change and watcher
         self._buffer = buffer
         self._pending: deque[bytes] = deque()
-        self._wake: asyncio.Event = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None  # of the reader of the stream
+        self._timer: asyncio.TimerHandle | None = None  # wakes the reader at `_until`
+        self._until = 0.0
         self.overflowed = False
         """True if the watch was cut off: its stream ends after the pending events."""
         self._unsubscribe: Callable[[], None] | None = None
@@ -76,7 +78,9 @@ class Watcher:
             self._unsubscribe = None
             if self._when_closed is not None:
                 self._when_closed()
-        self._wake.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake()
 
     def cut(self) -> None:
         """End the stream after the pending events, as a server that shuts down does."""
@@ -84,15 +88,27 @@ class Watcher:
         self.close()
 
     async def wait(self, until: float) -> None:
-        """Return when an event is pending, the watch was cut off, or the loop's time is `until`."""
+        """Return when an event is pending, the watch was cut off, or the loop's time is `until`. Cancellation: safe."""
         if self._pending or self.overflowed:
             return
-        self._wake.clear()
+        loop = asyncio.get_running_loop()
+        if self._timer is None or self._until != until:  # most waits are ended by events, and have the same end
+            if self._timer is not None:
+                self._timer.cancel()
+            self._until, self._timer = until, loop.call_at(until, self._time_out)
+        self._waiter = loop.create_future()
         try:
-            async with asyncio.timeout_at(until):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _time_out(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def take(self) -> bytes:
         """Return and remove all pending events."""
@@ -112,7 +128,7 @@ class Watcher:
             return
         self._take(change)
         if self._pending:
-            self._wake.set()
+            self._wake()
 
     def _put(self, line: bytes) -> None:
         if line:

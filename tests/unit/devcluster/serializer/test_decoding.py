@@ -187,7 +187,7 @@ def test_input_is_not_modified():
     assert limit_range["spec"] == {"limits": [{"type": "Container", "max": {"cpu": "0.5"}, "min": {}}]}
 
 
-def test_patched_object_shares_no_value_with_the_live_one():
+def test_patched_object_shares_only_managed_fields_with_the_live_one():
     spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i:1"}], "terminationGracePeriodSeconds": 30}
     metadata = {
         "name": "p",
@@ -200,9 +200,10 @@ def test_patched_object_shares_no_value_with_the_live_one():
     assert (list(decoded.items()), unknown) == (list(decode(PODS, patched)[0].items()), [])
     assert list(decoded["metadata"]) == list(decode(PODS, patched)[0]["metadata"])
     decoded["spec"]["containers"].clear()
-    decoded["metadata"]["managedFields"][0]["fieldsV1"].clear()
+    decoded["metadata"]["labels"].clear()
     assert live["spec"]["containers"][0]["name"] == "c"
-    assert live["metadata"]["managedFields"][0]["fieldsV1"] == {"f:x": {}}
+    assert live["metadata"]["labels"] == {"a": "2", "b": "1"}
+    assert decoded["metadata"]["managedFields"] is live["metadata"]["managedFields"]
 
 
 def test_unknown_fields_of_a_patched_object_are_reported():
