@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -34,16 +35,17 @@ def is_virtual(loop: asyncio.AbstractEventLoop) -> bool:
     return getattr(loop, "is_virtual", False)
 
 
-async def pause(seconds: float, due: float | None = None) -> float:
+async def pause(seconds: float, due: float | None = None, *, has_work: Callable[[], bool] | None = None) -> float:
     """Sleep between two runs of periodic work that changes nothing while the process is idle. Return how late it ends.
 
-    due: loop time from which time alone gives the work something to do, None if it never does. In virtual time, the
-    runs before it are skipped in which nothing but such work has run since the last one; the others have their times.
-    Cancellation: safe.
+    due: loop time from which time alone gives the work something to do, None if it never does. has_work: returns False
+    while other work has given it nothing to do, either. In virtual time, the runs before `due` are skipped in which
+    nothing but such work has run since the last one, and those without work; the others have their times. Cancellation:
+    safe.
     """
     loop = asyncio.get_running_loop()
     if is_virtual(loop):
-        return await loop.pause(seconds, due)  # type: ignore[attr-defined, no-any-return]
+        return await loop.pause(seconds, due, has_work)  # type: ignore[attr-defined, no-any-return]
     end = loop.time() + seconds
     await asyncio.sleep(seconds)
     return loop.time() - end

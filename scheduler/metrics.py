@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
@@ -198,11 +199,10 @@ class SchedulerMetrics:
             str(attempts) if attempts < _MAX_ATTEMPTS_LABEL else f"{_MAX_ATTEMPTS_LABEL}+"
         ).observe(sli_seconds)
 
-    def pending_pods(self, *, active: int, backoff: int, unschedulable: int, gated: int) -> None:
-        self._pending.labels("active").set(active)
-        self._pending.labels("backoff").set(backoff)
-        self._pending.labels("unschedulable").set(unschedulable)
-        self._pending.labels("gated").set(gated)
+    def count_pending_pods(self, **count: Callable[[], int]) -> None:
+        """count: returns the number of pods in a queue, by its name."""
+        for queue, read in count.items():
+            self._pending.labels(queue).set_function(read)
 
     def queue_incoming(self, queue: str, event: str) -> None:
         self._incoming.labels(queue, event).inc()
@@ -257,10 +257,10 @@ class SchedulerMetrics:
         """seconds: from the snapshot to the chosen nodes."""
         self._group_algorithm_seconds.observe(seconds)
 
-    def cache_size(self, *, nodes: int, pods: int, assumed_pods: int) -> None:
-        self._cache.labels("nodes").set(nodes)
-        self._cache.labels("pods").set(pods)
-        self._cache.labels("assumed_pods").set(assumed_pods)
+    def count_cached(self, **count: Callable[[], int]) -> None:
+        """count: returns the number of objects of a type in the cache, by its name."""
+        for type_, read in count.items():
+            self._cache.labels(type_).set_function(read)
 
 
 class NoMetrics(SchedulerMetrics):

@@ -203,6 +203,11 @@ class Scheduler:
         )
         self._event_actions = other_resources(registered_actions(hint_maps.values()))
         self._event_durations = EventDurations(self._metrics, self._now_ns)
+        self._metrics.count_cached(
+            nodes=lambda: self.cache.sizes()[0],
+            pods=lambda: self.cache.sizes()[1],
+            assumed_pods=lambda: self.cache.sizes()[2],
+        )
         self._registrations = self._register()
 
     def _new_group_cycle(self, context: SchedulerContext) -> PodGroupCycle:
@@ -426,11 +431,9 @@ class Scheduler:
 
     async def _sweep_forever(self) -> None:
         while True:
-            await pause(1.0, due=0.0 if self.cache.assumes_pods() else None)
+            await pause(1.0, due=0.0 if self.cache.assumes_pods() else None, has_work=self.cache.assumes_pods)
             for pod in self.cache.expire_assumed_pods():
                 self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
-            nodes, pods, assumed = self.cache.sizes()
-            self._metrics.cache_size(nodes=nodes, pods=pods, assumed_pods=assumed)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run a plugin's background work; at shutdown it is drained like bindings."""

@@ -240,11 +240,21 @@ class Tracing:
 
     async def _sweep_forever(self) -> None:
         while True:
-            await pause(SWEEP_SECONDS, due=0.0 if self.open_pods.awaits_timeout() or self.groups.has_open() else None)
+            due = 0.0 if self.open_pods.awaits_timeout() or self.groups.has_open() else None
+            await pause(SWEEP_SECONDS, due, has_work=self._may_sweep)
             self._sweep()
             if self._journal is not None:
                 self._confirm_delivered(self._journal)
                 self._journal.rotate()
+
+    def _may_sweep(self) -> bool:
+        """Return True if a sweep may change something."""
+        return (
+            self.open_pods.count() > 0
+            or self.groups.has_open()
+            or self._owners.has_unresolved()
+            or self._journal is not None
+        )
 
     def _sweep(self) -> None:
         self._owners.resolve()
@@ -259,7 +269,7 @@ class Tracing:
         last_enqueued_at = loop.time()
         while True:
             while not self._outbox:
-                await pause(SWEEP_SECONDS)
+                await pause(SWEEP_SECONDS, has_work=lambda: bool(self._outbox))
             started = loop.time()
             if self._outbox[-1] is not newest:
                 newest, last_enqueued_at = self._outbox[-1], started

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 
 from kubeloop.controllers.podgc.pod_selection import (
@@ -104,7 +104,9 @@ class PodGarbageCollector:
                 log.warning("could not read node %s of orphaned pods: %s", name, error)
         return gone
 
-    async def _delete(self, pods: Iterable[Pod], reason: str, *, disruption: str = "") -> None:
+    async def _delete(self, pods: Collection[Pod], reason: str, *, disruption: str = "") -> None:
+        if not pods:
+            return
         async with asyncio.TaskGroup() as deletions:
             for pod in pods:
                 deletions.create_task(self._delete_pod(pod, reason, disruption))

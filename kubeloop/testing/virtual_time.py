@@ -100,9 +100,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             future.set_exception(error)
         return future
 
-    async def pause(self, seconds: float, due: float | None) -> float:
+    async def pause(self, seconds: float, due: float | None, has_work: Callable[[], bool] | None) -> float:
         """Wait and return as `kubeloop.kube.clock.pause` does. Cancellation: safe."""
-        pause = _Pause(self.create_future(), self._virtual_seconds, seconds)
+        pause = _Pause(self.create_future(), self._virtual_seconds, seconds, has_work)
         if due is not None:
             self._end_pause_at(pause, due)
         self._pauses[pause] = None
@@ -132,8 +132,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if not ready:
             if self._other_callbacks:
                 self._other_callbacks = 0
-                pauses, self._pauses = self._pauses, {}
-                for pause in pauses:
+                for pause in [pause for pause in self._pauses if pause.has_work is None or pause.has_work()]:
+                    del self._pauses[pause]
                     if pause.timer is not None:
                         pause.timer.cancel()
                     self._end_pause_at(pause, self._virtual_seconds)
@@ -183,12 +183,15 @@ class _Due(float):
 class _Pause:
     """Periodic work that waits: since when, and its period. `timer` ends it, unless only other callbacks do."""
 
-    __slots__ = ("began_at", "over", "seconds", "timer")
+    __slots__ = ("began_at", "has_work", "over", "seconds", "timer")
 
-    def __init__(self, over: asyncio.Future[None], began_at: float, seconds: float) -> None:
+    def __init__(
+        self, over: asyncio.Future[None], began_at: float, seconds: float, has_work: Callable[[], bool] | None
+    ) -> None:
         self.over = over
         self.began_at = began_at
         self.seconds = seconds
+        self.has_work = has_work
         self.timer: asyncio.TimerHandle | None = None
 
 

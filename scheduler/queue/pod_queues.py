@@ -68,6 +68,12 @@ class PodQueues:
         self._pops_from_backoff = settings.pops_from_backoff
         self._metrics = observer.metrics
         self._on_queued = observer.queued
+        self._metrics.count_pending_pods(
+            active=self.active.__len__,
+            backoff=self.backoff.__len__,
+            unschedulable=lambda: len(self.unschedulable) - self._gated(),
+            gated=self._gated,
+        )
 
     def pop(self) -> QueuedPodInfo | None:
         """Return the first active pod; if there is none, one whose backoff has not expired, or None."""
@@ -154,15 +160,12 @@ class PodQueues:
         """Return since when the pod has been unschedulable that is longest; None without one."""
         return min((queued.timestamp_ns for queued in self.unschedulable), default=None)
 
-    def report(self) -> None:
-        """Report the number of pods in each queue to the metrics."""
-        gated = sum(queued.gated for queued in self.unschedulable)
-        self._metrics.pending_pods(
-            active=len(self.active),
-            backoff=len(self.backoff),
-            unschedulable=len(self.unschedulable) - gated,
-            gated=gated,
-        )
+    def may_move_by_time(self) -> bool:
+        """Return True if there are pods that time alone may move to another queue."""
+        return bool(self.backoff or self.unschedulable)
+
+    def _gated(self) -> int:
+        return sum(queued.gated for queued in self.unschedulable)
 
     def check(self) -> None:
         """Assert that no pod is in two queues, and that the indexes are consistent."""

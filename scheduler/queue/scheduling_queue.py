@@ -253,12 +253,11 @@ class SchedulingQueue:
         loop = asyncio.get_running_loop()
         leftover_due = loop.time() + _LEFTOVER_SECONDS
         while True:
-            await pause(1.0, due=self._next_flush(leftover_due))
+            await pause(1.0, due=self._next_flush(leftover_due), has_work=self._queues.may_move_by_time)
             self.flush_backoff_completed()
             if (late := loop.time() - leftover_due) >= 0:
                 leftover_due += (late // _LEFTOVER_SECONDS + 1) * _LEFTOVER_SECONDS
                 self.flush_unschedulable_leftover()
-            self._queues.report()
 
     def _next_flush(self, leftover_due: float) -> float | None:
         """Return the loop time from which a flush moves a pod, None if time alone moves none."""

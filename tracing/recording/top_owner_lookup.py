@@ -35,6 +35,9 @@ class TopOwnerLookup:
         if not self._resolve(record, controller) and len(self._unresolved) < MAX_UNRESOLVED:
             self._unresolved[record.uid] = record, controller
 
+    def has_unresolved(self) -> bool:
+        return bool(self._unresolved)
+
     def resolve(self) -> None:
         """Add the topmost owners that have become known, also to finished records."""
         for uid, (record, controller) in [*self._unresolved.items()]:

@@ -176,7 +176,8 @@ class Bootstrap:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flow_schemas.run(), name="flow-schemas")
             while True:
-                await pause(_RESTORE_SECONDS, due=0.0 if has_unused_addresses else None)
+                due = 0.0 if has_unused_addresses else None
+                await pause(_RESTORE_SECONDS, due, has_work=lambda: bool(self._changed))
                 changed, self._changed = self._changed, set()
                 if (data := self._authentication_data()) != authentication_data:
                     authentication_data = data

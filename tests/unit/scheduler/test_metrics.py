@@ -72,7 +72,7 @@ def test_scheduler_metrics_have_kube_scheduler_names():
     metrics.algorithm(0.25)
     metrics.pod_scheduled(2, 1.5, after_flush=False)
     metrics.pod_scheduled(40, 1.5, after_flush=True)
-    metrics.pending_pods(active=1, backoff=2, unschedulable=3, gated=4)
+    metrics.count_pending_pods(active=lambda: 1, backoff=lambda: 2, unschedulable=lambda: 3, gated=lambda: 4)
     metrics.queue_incoming("active", "UnscheduledPodAdd")
     metrics.extension_point("Filter", "Success", "default-scheduler", 0.001)
     metrics.plugin("NodeName", "Filter", "Success", 0.001)
@@ -89,7 +89,7 @@ def test_scheduler_metrics_have_kube_scheduler_names():
     metrics.binding_conditions_allocated("default-scheduler", "gpu.example.com", "timeout")
     metrics.queueing_hint("NodeName", "NodeAdd", "Queue", 0.25)
     metrics.event_handled("NodeAdd", 0.5)
-    metrics.cache_size(nodes=5, pods=6, assumed_pods=7)
+    metrics.count_cached(nodes=lambda: 5, pods=lambda: 6, assumed_pods=lambda: 7)
     page = generate_latest(registry).decode()
     for line in (
         'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1.0',

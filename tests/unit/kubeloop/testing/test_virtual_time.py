@@ -158,6 +158,26 @@ def test_pause_ends_in_the_period_in_which_time_gives_it_work():
     assert run(main()) == [1, 8]  # the first one after the start of the task
 
 
+def test_pause_without_work_is_skipped_while_others_run():
+    async def main():
+        loop, work, times = asyncio.get_running_loop(), [], []
+
+        async def run_work():
+            while True:
+                await pause(1.0, has_work=lambda: bool(work))
+                times.append(loop.time())
+                work.clear()
+
+        running = asyncio.ensure_future(run_work())
+        await asyncio.sleep(2.5)
+        work.append("work")
+        await asyncio.sleep(7.0)
+        running.cancel()
+        return times
+
+    assert run(main()) == [3]
+
+
 def test_pause_returns_how_late_it_ends():
     async def main():
         loop = asyncio.get_running_loop()
