@@ -266,7 +266,13 @@ class Rest:
         if before is None:
             raise errors.not_found(target.resource, info.name)
         live = from_stored(target, before.object)
-        body = patched(live, request.body, kind, target.resource, mode)
+        # In a write to the status, nothing but plugins changes the rest of the object, which has its defaults.
+        writes_status = (
+            info.subresource == "status"
+            and target.storage_resource is None
+            and not self._dynamic_admission.apply_to(context)
+        )
+        body = patched(live, request.body, kind, target.resource, mode, writes_status=writes_status)
         request.warnings += body.warnings
         check_names(info, body.obj)
         self._deduplicate_owners(context, body)

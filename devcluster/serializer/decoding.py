@@ -405,10 +405,13 @@ def decode(resource: Resource[Any], obj: JSON) -> tuple[JSON, list[str]]:
     return decode_struct(struct, obj)
 
 
-def decode_patched(resource: Resource[Any], obj: JSON, live: JSON) -> tuple[JSON, list[str]]:
+def decode_patched(
+    resource: Resource[Any], obj: JSON, live: JSON, *, writes_status: bool = False
+) -> tuple[JSON, list[str]]:
     """Decode a patched object as decode(). Values that are those of `live`, a decoded object, are only copied.
 
-    These are its spec and status, and fields of its metadata. managedFields are shared: no write changes them in place.
+    These are its spec and status, and fields of its metadata. No write changes managedFields in place: they are shared.
+    writes_status: of the object, only the status is written; all other values are shared.
     """
     if isinstance(resource, CustomResource):
         return decode(resource, obj)
@@ -419,13 +422,15 @@ def decode_patched(resource: Resource[Any], obj: JSON, live: JSON) -> tuple[JSON
     if unchanged_metadata:
         changed["metadata"] = {name: value for name, value in metadata.items() if name not in unchanged_metadata}
     decoded, unknown = decode(resource, changed)
-    entries = unchanged_metadata.pop("managedFields", None)
-    copies, metadata_copies = _decode_json(_encode_json((unchanged, unchanged_metadata)))
-    if entries is not None:
-        metadata_copies["managedFields"] = entries
-    if metadata_copies:
-        decoded["metadata"] = _in_order({**decoded["metadata"], **metadata_copies}, metadata)
-    return _in_order({**decoded, **copies}, obj), unknown
+    copied = {name: value for name, value in unchanged.items() if name == "status" or not writes_status}
+    copied_metadata = {} if writes_status else {**unchanged_metadata}
+    copied_metadata.pop("managedFields", None)
+    if copied or copied_metadata:
+        copied, copied_metadata = _decode_json(_encode_json((copied, copied_metadata)))
+    if unchanged_metadata:
+        values = {**decoded["metadata"], **unchanged_metadata, **copied_metadata}
+        decoded["metadata"] = _in_order(values, metadata)
+    return _in_order({**decoded, **unchanged, **copied}, obj), unknown
 
 
 def _shared_values(obj: JSON, other: JSON) -> JSON:

@@ -71,10 +71,12 @@ def patch_option_causes(request: ApiRequest, kind: str) -> list[JSON]:
     return causes
 
 
-def patched(live: JSON, body: bytes, kind: str, resource: Resource[Any], mode: str) -> Body:
-    """Return the live object with the patch, decoded. Raises StatusError."""
+def patched(
+    live: JSON, body: bytes, kind: str, resource: Resource[Any], mode: str, *, writes_status: bool = False
+) -> Body:
+    """Return the live object with the patch, decoded. writes_status: see decode_patched(). Raises StatusError."""
     obj, patch, strict = _applied(live, body, kind, resource)
-    result = _decoded(obj, live, patch, strict, resource, mode, kind)
+    result = _decoded(obj, live, patch, strict, resource, mode, kind, writes_status=writes_status)
     record_patched_text(resource, result.obj, live, is_typed=kind == _STRATEGIC)
     return result
 
@@ -217,7 +219,15 @@ def _kind_of(value: Any) -> str:
 
 
 def _decoded(
-    patched: Any, live: JSON, patch: Any, strict: list[str], resource: Resource[Any], mode: str, kind: str
+    patched: Any,
+    live: JSON,
+    patch: Any,
+    strict: list[str],
+    resource: Resource[Any],
+    mode: str,
+    kind: str,
+    *,
+    writes_status: bool,
 ) -> Body:
     """Decode the patched object. Raises StatusError 422 with v1.36's messages."""
 
@@ -255,7 +265,7 @@ def _decoded(
         strict = [*strict, *(f'unknown field "{name}"' for name in patched if name not in ("kind", "apiVersion"))]
         patched = {"metadata": {}}
     try:
-        obj, unknown = decoding.decode_patched(resource, patched, live)
+        obj, unknown = decoding.decode_patched(resource, patched, live, writes_status=writes_status)
     except decoding.DecodeError as error:
         struct = schema.type_for(resource.group, resource.version, resource.kind)
         message = ""

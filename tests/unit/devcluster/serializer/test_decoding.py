@@ -206,6 +206,17 @@ def test_patched_object_shares_only_managed_fields_with_the_live_one():
     assert decoded["metadata"]["managedFields"] is live["metadata"]["managedFields"]
 
 
+def test_patched_status_shares_all_other_values_with_the_live_object():
+    live, _ = decode(PODS, {**pod(nodeName="n"), "metadata": {"labels": {"a": "1"}}, "status": {"phase": "Running"}})
+    for status in (live["status"], {"phase": "Failed"}):
+        patched = {**live, "status": status}
+        decoded, unknown = decode_patched(PODS, patched, live, writes_status=True)
+        assert (list(decoded.items()), unknown) == (list(decode(PODS, patched)[0].items()), [])
+        assert decoded["spec"] is live["spec"]
+        assert decoded["metadata"]["labels"] is live["metadata"]["labels"]
+        assert decoded["status"] is not live["status"]
+
+
 def test_unknown_fields_of_a_patched_object_are_reported():
     live, _ = decode(PODS, pod(containers=[]))
     patched = {**live, "metadata": {**live["metadata"], "foo": 1}, "bar": {}}

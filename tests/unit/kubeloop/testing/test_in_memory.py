@@ -4,10 +4,14 @@ import asyncio
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from kubeloop.controllers.api import Controller, For, Request, Watches, to_self
-from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
+from kubeloop.devcluster.api.served_resources import BY_PATH, CLUSTER_ROLES
+from kubeloop.devcluster.registry.preparation import drop_empty_lists
+from kubeloop.devcluster.serializer.decoding import decode
+from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.transport import HttpRequest
 from kubeloop.kube.objects.api_types import Condition
@@ -41,6 +45,36 @@ def test_caches_show_the_deployment_its_pods_and_the_nodes():
             assert len(cluster.seen_nodes()) == 2
             assert cluster.seen_deployment("other") is None
             assert cluster.seen_pods("other") == []
+
+    virtual_time.run(scenario())
+
+
+def test_objects_are_stored_decoded_and_with_defaults():
+    """Patches of a status rely on it: they share the rest of the stored object, and apply defaults to the whole."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+
+    async def scenario() -> None:
+        async with memory_cluster(clock=VirtualClock(), nodes=2) as cluster:
+            await cluster.apply(DEPLOYMENT, claim)
+            await cluster.until(lambda: sum(bool(pod.spec.node_name) for pod in cluster.seen_pods()) == 2)
+            await asyncio.sleep(60.0)
+            stored = [
+                (served, obj)
+                for served in BY_PATH.values()
+                if served.is_stored and served.storage_resource is None and served.resource.group != "events.k8s.io"
+                for obj in cluster.api.store.list(served.resource)
+            ]
+            assert len(stored) > 100
+            for served, obj in stored:
+                decoded, unknown = decode(served.resource, msgspec.json.decode(msgspec.json.encode(obj)))
+                apply_defaults(served.resource, decoded)
+                drop_empty_lists(served, decoded)
+                assert (decoded, unknown) == (obj, [])
 
     virtual_time.run(scenario())
 
