@@ -357,6 +357,11 @@ class Scheduler:
         return self.is_running and self.queue.has_work and self._binding_cycle.free_slots > 0
 
     @property
+    def is_binding(self) -> bool:
+        """True while bind requests are in flight."""
+        return self._binding_cycle.is_binding
+
+    @property
     def waits_for_busy_server(self) -> bool:
         """True while pods are bound whose bind requests wait for other requests in the API server."""
         return self._binding_cycle.waits_for_busy_server

@@ -1,8 +1,8 @@
 """Event recorder: Kubernetes Events about objects, written in the background without delaying the caller.
 
 `event()` only queues. A background task correlates each event as in client-go's tools/record (`event_aggregation`) and
-sends it in the lane "events". The queue is bounded: events that do not fit are dropped and counted. While the server is
-busy, some events are sent later, because pods start later otherwise.
+sends it in the lane "events". The queue is bounded: events that do not fit are dropped and counted. While pods are
+bound, few events are sent at a time, because pods start later otherwise.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ EventType = Literal["Normal", "Warning"]
 _MAX_NAME = 253
 _TRIES = 12
 _SLEEP_SECONDS = 10.0
-_SENDERS = 4
-_SENDERS_TO_BUSY_SERVER = 2  # without a pause
-_PAUSE_SECONDS = 0.1  # before each event of the other senders
+_SENDERS = 16  # of one request each: all of them while no pod is bound
+_SENDERS_WHILE_BINDING, _SENDERS_TO_BUSY_SERVER = 4, 2
 _QUEUE_LIMIT = 10_000  # waiting events
 _FLUSH_SECONDS = 3.0  # for sending after run() was cancelled
 
@@ -89,21 +88,25 @@ class EventBroadcaster:
         *,
         clock: Clock,
         rng: random.Random,
+        is_binding: Callable[[], bool] = lambda: False,
         server_is_busy: Callable[[], bool] = lambda: False,
         reasons: frozenset[str] | None = None,
     ) -> None:
-        """server_is_busy: returns True while requests that are more important than events wait in the API server.
+        """is_binding: returns True while bind requests are in flight, which are more important than events.
+        server_is_busy: returns True while they wait in the API server.
 
         reasons: those of the events that are recorded; None for all.
         """
         self._client = client
         self._clock = clock
         self._rng = rng
-        self._server_is_busy = server_is_busy
+        self._is_binding, self._server_is_busy = is_binding, server_is_busy
         self._reasons = reasons
         self._correlator = EventCorrelator()
         self._queues: tuple[deque[PendingEvent], ...] = tuple(deque() for _ in range(_SENDERS))
         self._wake: tuple[asyncio.Event, ...] = tuple(asyncio.Event() for _ in range(_SENDERS))
+        self._sending = 0
+        self._waiting_senders: deque[asyncio.Future[None]] = deque()
         self._waiting = 0
         self._last_ns = 0
         self._second = -1  # since the epoch
@@ -169,7 +172,8 @@ class EventBroadcaster:
 
     async def run(self) -> None:
         """Send until cancelled. Then the queue gets 3 seconds to be sent; the rest is dropped."""
-        self._stopping = False
+        self._stopping, self._sending = False, 0
+        self._waiting_senders.clear()
         async with asyncio.TaskGroup() as senders:
             tasks = [senders.create_task(self._send_all(index), name=f"events/{index}") for index in range(_SENDERS)]
             try:
@@ -178,6 +182,7 @@ class EventBroadcaster:
                 self._stopping = True
                 for wake in self._wake:
                     wake.set()
+                self._resume_senders()
                 await asyncio.wait(tasks, timeout=_FLUSH_SECONDS)
                 if self._waiting:
                     log.warning("stopped before all events were sent", extra={"unsent": self._waiting})
@@ -189,9 +194,12 @@ class EventBroadcaster:
                 # Events with a related object are not combined, as by client-go's tools/events.
                 correlated = queue[0] if queue[0].related is not None else self._correlator.correlate(queue[0])
                 if correlated is not None:
-                    if index >= _SENDERS_TO_BUSY_SERVER and self._may_wait():
-                        await asyncio.sleep(_PAUSE_SECONDS)
-                    await self._write(correlated)
+                    await self._wait_to_send()
+                    try:
+                        await self._write(correlated)
+                    finally:
+                        self._sending -= 1
+                        self._resume_senders()
                 queue.popleft()
                 self._waiting -= 1
             if self._stopping:
@@ -199,9 +207,27 @@ class EventBroadcaster:
             wake.clear()
             await wake.wait()
 
-    def _may_wait(self) -> bool:
-        """Return True while other requests are more important, and there is room for more events."""
-        return self._waiting < _QUEUE_LIMIT / 2 and not self._stopping and self._server_is_busy()
+    async def _wait_to_send(self) -> None:
+        """Wait until another event may be sent, and count it as being sent."""
+        if self._waiting_senders or self._sending >= self._most_senders():
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting_senders.append(turn)
+            await turn
+        else:
+            self._sending += 1
+
+    def _resume_senders(self) -> None:
+        while self._waiting_senders and self._sending < self._most_senders():
+            turn = self._waiting_senders.popleft()
+            if not turn.done():
+                self._sending += 1
+                turn.set_result(None)
+
+    def _most_senders(self) -> int:
+        """Return how many events are sent at once: fewer while pods are bound, if there is room for more events."""
+        if self._stopping or self._waiting >= _QUEUE_LIMIT / 2 or not self._is_binding():
+            return _SENDERS
+        return _SENDERS_TO_BUSY_SERVER if self._server_is_busy() else _SENDERS_WHILE_BINDING
 
     async def _write(self, event: PendingEvent) -> None:
         """Write one event; while the server cannot be reached, later events wait. Source: recordToSink."""

@@ -71,6 +71,11 @@ class BindingCycle:
         return self._slots
 
     @property
+    def is_binding(self) -> bool:
+        """True while bind requests are in flight."""
+        return self._slots < self._max_in_flight
+
+    @property
     def waits_for_busy_server(self) -> bool:
         """True while pods are bound whose bind requests wait for other requests in the API server."""
         return self._bind_times.server_is_busy(self._now_ns())

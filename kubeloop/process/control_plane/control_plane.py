@@ -207,7 +207,12 @@ class ControlPlane:
         self._rng = rng
         self._registry = registry
         self._recorder = EventBroadcaster(
-            client, clock=clock, rng=rng, server_is_busy=self._server_is_busy, reasons=settings.event_reasons
+            client,
+            clock=clock,
+            rng=rng,
+            is_binding=self._is_binding,
+            server_is_busy=self._server_is_busy,
+            reasons=settings.event_reasons,
         )
         self._pace = ReconcilePace(self._has_urgent_work, self._server_is_busy)
         self._metrics = PrometheusFamilies(registry)
@@ -418,6 +423,9 @@ class ControlPlane:
 
     def _has_urgent_work(self) -> bool:
         return self.scheduler is not None and self.scheduler.has_urgent_work
+
+    def _is_binding(self) -> bool:
+        return self.scheduler is not None and self.scheduler.is_binding
 
     def _server_is_busy(self) -> bool:
         return self.scheduler is not None and self.scheduler.waits_for_busy_server

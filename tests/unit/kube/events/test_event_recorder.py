@@ -33,9 +33,13 @@ class Events:
         self.requests = []
         self.failures = []
         self.takes_seconds = 0.001
+        self.in_flight = self.most_in_flight = 0
 
     async def send(self, request):
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         await asyncio.sleep(self.takes_seconds)
+        self.in_flight -= 1
         value = json.loads(request.body)
         self.requests.append((request.method, request.target, value))
         if self.failures:
@@ -289,35 +293,61 @@ def record_for_objects(recorder, count):
         recorder.record("kubeloop", api_types.Pod(metadata=metadata), "Normal", "R", "m")
 
 
-async def test_half_of_the_senders_pause_while_server_is_busy(server, recording):
-    busy = True
-    async with recording(server_is_busy=lambda: busy) as recorder:
+@pytest.mark.parametrize(
+    ("is_binding", "is_busy", "most"), [(False, False, 16), (False, True, 16), (True, False, 4), (True, True, 2)]
+)
+async def test_few_events_are_sent_at_a_time_while_pods_are_bound(server, recording, is_binding, is_busy, most):
+    async with recording(is_binding=lambda: is_binding, server_is_busy=lambda: is_busy) as recorder:
         record_for_objects(recorder, 100)
-        await asyncio.sleep(0.09)
-        assert 30 < len(server.events) < 70
-        await asyncio.sleep(0.1)
-        paused = 100 - len(server.events)
-        assert 30 < paused < 70  # each of their senders has sent one event or two
-        busy = False
+        await asyncio.sleep(0.2)
+        assert len(server.events) == 100
+    assert server.most_in_flight == most
+
+
+async def test_more_events_are_sent_at_a_time_when_no_more_pods_are_bound(server, recording):
+    is_binding = True
+    async with recording(is_binding=lambda: is_binding) as recorder:
+        record_for_objects(recorder, 100)
+        await asyncio.sleep(0.0045)
+        assert server.most_in_flight == 4
+        is_binding = False
+        await asyncio.sleep(0.001)
+        assert server.in_flight == 16
+
+
+async def test_events_do_not_wait_while_half_of_the_queue_is_full(server, recording, monkeypatch):
+    monkeypatch.setattr(event_recorder, "_QUEUE_LIMIT", 100)
+    async with recording(is_binding=lambda: True) as recorder:
+        record_for_objects(recorder, 100)
+        await asyncio.sleep(0.002)
+        assert server.in_flight == 16
         await asyncio.sleep(0.2)
         assert len(server.events) == 100
 
 
-async def test_senders_do_not_pause_while_half_of_the_queue_is_full(server, recording, monkeypatch):
-    monkeypatch.setattr(event_recorder, "_QUEUE_LIMIT", 100)
-    async with recording(server_is_busy=lambda: True) as recorder:
-        record_for_objects(recorder, 100)
-        await asyncio.sleep(0.09)
-        assert len(server.events) > 70  # with a pause from the start, half of the senders would have sent nothing
-
-
-async def test_events_do_not_pause_when_the_process_ends(server, recording):
+async def test_events_do_not_wait_when_the_process_ends(server, recording):
+    server.takes_seconds = 0.1
     loop = asyncio.get_running_loop()
-    async with recording(server_is_busy=lambda: True) as recorder:
+    async with recording(is_binding=lambda: True) as recorder:
         record_for_objects(recorder, 100)
+        await asyncio.sleep(0.05)
+        assert server.in_flight == 4
         stopped_at = loop.time()
     assert len(server.events) == 100
-    assert loop.time() - stopped_at < 0.5  # 2.5 s with a pause before each event
+    assert loop.time() - stopped_at < 1.5  # 2.5 s with four at a time
+
+
+async def test_events_that_wait_when_the_process_stops_to_lead_are_sent_when_it_leads_again(
+    server, clock, rng, monkeypatch
+):
+    monkeypatch.setattr(event_recorder, "_FLUSH_SECONDS", 0.0)
+    server.takes_seconds = 0.1
+    recorder = EventBroadcaster(ApiClient(server, clock=clock, rng=rng), clock=clock, rng=rng, is_binding=lambda: True)
+    record_for_objects(recorder, 100)
+    for seconds in (0.25, 10.0):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(recorder.run(), seconds)
+    assert len(server.events) == 100
 
 
 async def test_event_name_for_long_object_name(server, clock, rng):
