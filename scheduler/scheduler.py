@@ -358,7 +358,7 @@ class Scheduler:
 
     @property
     def is_binding(self) -> bool:
-        """True while bind requests are in flight."""
+        """True while bind requests are in flight, or were a moment ago."""
         return self._binding_cycle.is_binding
 
     @property

@@ -92,7 +92,7 @@ class EventBroadcaster:
         server_is_busy: Callable[[], bool] = lambda: False,
         reasons: frozenset[str] | None = None,
     ) -> None:
-        """is_binding: returns True while bind requests are in flight, which are more important than events.
+        """is_binding: returns True while pods are bound: bind requests are more important than events.
         server_is_busy: returns True while they wait in the API server.
 
         reasons: those of the events that are recorded; None for all.

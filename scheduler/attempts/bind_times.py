@@ -24,8 +24,12 @@ class BindTimes:
     def server_is_busy(self, now_ns: int) -> bool:
         """Return True if few bind requests are in flight, but take far longer than in an idle API server."""
         slow_ns = max(_SHORT_NS, _BUSY_FACTOR * min(self._fastest_ns, self._last_fastest_ns))
-        is_slow = self._recent_ns > slow_ns and now_ns - self._last_ns < _RECENT_NS
+        is_slow = self._recent_ns > slow_ns and self.has_recent(now_ns)
         return is_slow and self._recent_in_flight <= _FEW_REQUESTS
+
+    def has_recent(self, now_ns: int) -> bool:
+        """Return True if a bind request got its response a moment ago: more are likely to follow."""
+        return now_ns - self._last_ns < _RECENT_NS
 
     def add(self, started_ns: int, finished_ns: int, in_flight: int) -> None:
         """Add a bind request that got a response. in_flight: with it, when it was sent."""

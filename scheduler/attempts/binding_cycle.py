@@ -72,8 +72,8 @@ class BindingCycle:
 
     @property
     def is_binding(self) -> bool:
-        """True while bind requests are in flight."""
-        return self._slots < self._max_in_flight
+        """True while bind requests are in flight, or were a moment ago."""
+        return self._slots < self._max_in_flight or self._bind_times.has_recent(self._now_ns())
 
     @property
     def waits_for_busy_server(self) -> bool:

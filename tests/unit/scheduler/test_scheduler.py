@@ -100,6 +100,22 @@ async def test_turn_that_ends_urgent_work_is_reported(cluster, scheduling, cpu):
         assert False in urgent
 
 
+async def test_scheduler_is_binding_until_a_moment_after_a_bind_request(cluster, scheduling):
+    cluster.node("n")
+
+    async def slow_binding(key: str, node: str) -> None:
+        await asyncio.sleep(1)
+
+    cluster.before_bind = slow_binding
+    async with scheduling() as scheduler:
+        await asyncio.sleep(1)
+        assert not scheduler.is_binding
+        cluster.pod("p")
+        for seconds, is_binding in ((0.5, True), (0.55, True), (0.1, False)):
+            await asyncio.sleep(seconds)
+            assert scheduler.is_binding == is_binding
+
+
 async def test_scheduler_waits_for_busy_server_while_bind_requests_are_slow(cluster, scheduling):
     cluster.node("n")
     states: list[bool] = []
