@@ -1,15 +1,17 @@
-"""Interface for the metrics of tracing and of pod phases. Imports the standard library only."""
+"""Interface for the metrics of tracing and of pod phases. Imports the standard library and msgspec only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 DropReason = Literal["queue full", "unreachable", "refused", "export failed", "shutdown"]
 LostReason = Literal["too many open", "too many finished"]
 
 
-class TracedPod(NamedTuple):
+class TracedPod(msgspec.Struct, frozen=True, gc=False):
     """Metrics of one pod whose trace has ended. owner_kind: "Deployment"; "" for a pod without an owner."""
 
     trace_id: str

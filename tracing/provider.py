@@ -431,20 +431,19 @@ class Tracing:
         self._owners.resolve()
         for _ in range(min(limit, len(self._outbox))):
             finished = self._outbox.popleft()
-            key = journal_key(finished)
             try:
-                self._export_one(finished, key)
+                self._export_one(finished)
             except Exception:  # a record that cannot be exported must not stop the others
-                log.exception("cannot export a trace", extra={"trace": key})
+                log.exception("cannot export a trace", extra={"trace": journal_key(finished)})
 
-    def _export_one(self, finished: JournaledRecord, key: str) -> None:
+    def _export_one(self, finished: JournaledRecord) -> None:
         if isinstance(finished, PodRecord):
             pod = TracedPod(finished.trace_id, finished.namespace, finished.topmost_owner_kind)
             self._metrics.phases(phase_times(finished), pod)
             if finished.start_sli_ns:
                 self._metrics.start_sli(finished.start_sli_ns, pod)
         if self._exporter is not None:
-            self._exporter.export(_trace(finished), key if self._journal is not None else "")
+            self._exporter.export(_trace(finished), journal_key(finished) if self._journal is not None else "")
 
     def _confirm_delivered(self, journal: TraceJournal) -> None:
         if self._exporter is not None:
