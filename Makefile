@@ -3,6 +3,8 @@ PYTHON ?= python3
 FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
+# some environments of CI set it; each of the processes that the tests start would compile all of kubeloop
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: up test clients operator-faults bench faults soak hostile kill schemathesis mutants lint format lock image release docs clean
 
