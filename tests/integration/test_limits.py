@@ -9,7 +9,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from kubeloop.testing.virtual_time import VirtualClock
 from support.comparison.differential import VALID
 from support.comparison.limit_fields import LimitField, limit_fields
 from support.objects.manifests import deployment
+from support.objects.yaml_files import read_documents
 from support.traces.observation import new_observation
 
 JSON = dict[str, Any]
@@ -42,7 +42,7 @@ def declared_kinds(*, refuse_others: bool) -> list[tuple[str, str, JSON]]:
     for file in sorted(VALID.glob("*.yaml")):
         if file.name == TEMPLATES:
             continue
-        for document in yaml.safe_load_all(file.read_text()):
+        for document in read_documents(file):
             kind = document.get("kind", "/")
             refuses = file.name == POLICIES or kind in REFUSE_OTHERS
             if document.get("objects") and "/" not in kind and refuses == refuse_others:

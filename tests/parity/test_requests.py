@@ -35,6 +35,7 @@ from support.comparison.differential import (
 from support.comparison.same_responses import Request, check_responses
 from support.objects.certificate_requests import certificate, signing_request
 from support.objects.token_volumes import masked_token_volumes
+from support.objects.yaml_files import read_document
 
 SEED = 20
 REQUESTS = Path(__file__).parent.parent / "support" / "requests"
@@ -124,7 +125,7 @@ def read_requests() -> dict[str, list[Request]]:
     """Return the requests of tests/support/requests by their topic."""
     requests: dict[str, list[Request]] = {}
     for file in sorted(REQUESTS.glob("*.yaml")):
-        for group in yaml.safe_load(file.read_text()):
+        for group in read_document(file):
             combinations = product(
                 [group["verb"]],
                 group["paths"],

@@ -6,6 +6,7 @@ Code is what is in backticks, in fenced blocks and in indented lines.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -81,7 +82,11 @@ def options_of(command: click.Command) -> set[str]:
     return own.union(*map(options_of, children))
 
 
-COMMANDS = {name: options_of(command) | {"--help", "--help-all"} for name, command in commands.commands.items()}
+@cache
+def command_options() -> dict[str, set[str]]:
+    return {name: options_of(command) | {"--help", "--help-all"} for name, command in commands.commands.items()}
+
+
 PYTEST_OPTIONS = {f"--kubeloop-{name.replace('_', '-')}" for name in (*OPTIONS, "keep", "shared")}
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -90,11 +95,12 @@ PYTEST_OPTIONS = {f"--kubeloop-{name.replace('_', '-')}" for name in (*OPTIONS, 
 def unknown_options(text: str) -> list[str]:
     """Return the options that the command in the same piece of code does not have; without one, that none has."""
     unknown = []
-    anywhere = set().union(*COMMANDS.values()) | PYTEST_OPTIONS | FOREIGN_OPTIONS.keys()
+    commands_options = command_options()
+    anywhere = set().union(*commands_options.values()) | PYTEST_OPTIONS | FOREIGN_OPTIONS.keys()
     for piece in code(text):
         if match := re.search(r"(?:^|[$] |=\S+ |&& )kubeloop (\w[\w-]*)([^|]*)", piece):
             command, rest = match[1], re.sub(r"'[^']*'", "", match[2])  # without another program's command
-            known = COMMANDS.get(command)
+            known = commands_options.get(command)
             if known is None:
                 unknown.append(f"kubeloop {command}")
             else:
@@ -295,35 +301,35 @@ _PAGE = ROOT / "docs/observe.md"
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("check", "arguments", "expected"),
     [
-        (unknown_options("`kubeloop up --nodes 3`, `--zones`, `--tty`"), []),
-        (unknown_options("`kubeloop up --no-such`"), ["up --no-such"]),
-        (unknown_options("`kubeloop observe --zones 3`"), ["observe --zones"]),
-        (unknown_options("    kubeloop start"), ["kubeloop start"]),
-        (unknown_options("```sh\nkubeloop trace --no-such\n```"), ["trace --no-such"]),
-        (unknown_options("`--no-such=3`"), ["--no-such"]),
-        (unknown_paths(_PAGE, "`kube/values/times.py`, `tests/parity`, `tracing.md`, `kinds/GROUP/KIND.py`"), []),
-        (unknown_paths(_PAGE, "`kube/no_such.py`"), ["kube/no_such.py"]),
-        (unknown_paths(_PAGE, "`devcluster/validation/no_such/`"), ["devcluster/validation/no_such/"]),
-        (unknown_metrics("`kubeloop_traces_open`, `scheduler_podgroup_*`"), []),
-        (unknown_metrics("`kubeloop_traces_closed_total`"), ["kubeloop_traces_closed_total"]),
-        (unknown_anchors(_PAGE, "[a](#permissions) [b](nodes.md#stages)"), []),
-        (unknown_anchors(_PAGE, "[a](#permission) [b](nodes.md#stage)"), ["#permission", "nodes.md#stage"]),
-        (loose_decisions("[decision 13](decisions.md#13-kubeloop-run-maps)"), []),
-        (loose_decisions("[decision 12](decisions.md#13-kubeloop-run-maps)"), ["decision 12"]),
-        (loose_decisions("Record 73 is about HTTP/2."), ["Record 73"]),
-        (is_attribute("kubeloop.rejected.PLUGIN"), True),
-        (is_attribute("kubeloop.refused.PLUGIN"), False),
-        (is_attribute("kubeloop.scheduler.api.handle"), True),
-        (is_attribute("kubeloop.testing.Cluster"), True),
-        (is_attribute("kubeloop.testing.Clusters"), False),
-        (is_attribute("kubeloop.dev/fail"), True),
-        (is_attribute("kubeloop.dev/unfit"), False),
-        (unknown_gates("the feature gates GangScheduling and, with feature gate `NoSuch`"), ["NoSuch"]),
-        (shown(True), "true"),
-        (shown(0.05), "0.05"),
+        (unknown_options, ("`kubeloop up --nodes 3`, `--zones`, `--tty`",), []),
+        (unknown_options, ("`kubeloop up --no-such`",), ["up --no-such"]),
+        (unknown_options, ("`kubeloop observe --zones 3`",), ["observe --zones"]),
+        (unknown_options, ("    kubeloop start",), ["kubeloop start"]),
+        (unknown_options, ("```sh\nkubeloop trace --no-such\n```",), ["trace --no-such"]),
+        (unknown_options, ("`--no-such=3`",), ["--no-such"]),
+        (unknown_paths, (_PAGE, "`kube/values/times.py`, `tests/parity`, `tracing.md`, `kinds/GROUP/KIND.py`"), []),
+        (unknown_paths, (_PAGE, "`kube/no_such.py`"), ["kube/no_such.py"]),
+        (unknown_paths, (_PAGE, "`devcluster/validation/no_such/`"), ["devcluster/validation/no_such/"]),
+        (unknown_metrics, ("`kubeloop_traces_open`, `scheduler_podgroup_*`",), []),
+        (unknown_metrics, ("`kubeloop_traces_closed_total`",), ["kubeloop_traces_closed_total"]),
+        (unknown_anchors, (_PAGE, "[a](#permissions) [b](nodes.md#stages)"), []),
+        (unknown_anchors, (_PAGE, "[a](#permission) [b](nodes.md#stage)"), ["#permission", "nodes.md#stage"]),
+        (loose_decisions, ("[decision 13](decisions.md#13-kubeloop-run-maps)",), []),
+        (loose_decisions, ("[decision 12](decisions.md#13-kubeloop-run-maps)",), ["decision 12"]),
+        (loose_decisions, ("Record 73 is about HTTP/2.",), ["Record 73"]),
+        (is_attribute, ("kubeloop.rejected.PLUGIN",), True),
+        (is_attribute, ("kubeloop.refused.PLUGIN",), False),
+        (is_attribute, ("kubeloop.scheduler.api.handle",), True),
+        (is_attribute, ("kubeloop.testing.Cluster",), True),
+        (is_attribute, ("kubeloop.testing.Clusters",), False),
+        (is_attribute, ("kubeloop.dev/fail",), True),
+        (is_attribute, ("kubeloop.dev/unfit",), False),
+        (unknown_gates, ("the feature gates GangScheduling and, with feature gate `NoSuch`",), ["NoSuch"]),
+        (shown, (True,), "true"),
+        (shown, (0.05,), "0.05"),
     ],
 )
-def test_planted_error_is_noticed(found: object, expected: object):
-    assert found == expected
+def test_planted_error_is_noticed(check: Callable[..., object], arguments: tuple[object, ...], expected: object):
+    assert check(*arguments) == expected

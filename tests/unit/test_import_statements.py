@@ -49,8 +49,9 @@ def imported_modules(file: Path) -> set[str]:
 
 def statements() -> Iterator[object]:
     for name, file in MODULES.items():
-        docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
-        for verb, statement in STATEMENT.findall(docstring):
+        text = file.read_text()
+        docstring = ast.get_docstring(ast.parse(text)) if STATEMENT.search(text) else None
+        for verb, statement in STATEMENT.findall(docstring or ""):
             if IS_COMPLETE.search(statement):
                 yield pytest.param(name, file, verb, statement, id=f"{name}: {verb}")
 

@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from support.apiserver.api_response import ApiResponse
 from support.apiserver.http_api import HttpApi
 from support.comparison.mutations import Mutation, combined, mutations, sends_empty
 from support.objects.token_volumes import masked_token_volumes
+from support.objects.yaml_files import read_documents
 
 JSON = dict[str, Any]
 VALID = Path(__file__).parents[1] / "valid"
@@ -260,7 +259,7 @@ def valid_objects(kind: str) -> ValidObjects:
     Raises KeyError if no file declares the kind.
     """
     for path in sorted(VALID.glob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text()):
+        for document in read_documents(path):
             if document.get("kind") == kind:
                 objects = tuple({"kind": kind, **obj} for obj in document["objects"])
                 return ValidObjects(

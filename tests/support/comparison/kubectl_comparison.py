@@ -45,6 +45,7 @@ from typing import Any
 import yaml
 
 from support.apiserver.http_api import HttpApi
+from support.objects.yaml_files import read_document
 
 JSON = dict[str, Any]
 COMMANDS = Path(__file__).parents[1] / "kubectl"
@@ -127,7 +128,7 @@ def read_scenarios() -> list[Scenario]:
     """Return the scenarios of tests/support/kubectl in order. Raises TypeError for a field that does not exist."""
     scenarios = []
     for path in sorted(COMMANDS.glob("*.yaml")):
-        for fields in yaml.safe_load(path.read_text()):
+        for fields in read_document(path):
             run = [Command(**({"kubectl": line} if type(line) is str else line)) for line in fields.pop("run")]
             scenarios.append(Scenario(run=run, **fields))
     return scenarios

@@ -13,13 +13,15 @@ from typing import Any
 
 import yaml
 
+from support.objects.yaml_files import read_documents
+
 JSON = dict[str, Any]
 _VALID = Path(__file__).parents[1] / "valid"
 
 VALID: list[tuple[str, JSON]] = [
     (kind["path"], {"kind": kind["kind"]} | obj)
     for name in ("cluster", "network", "pods", "policies", "storage", "templates", "workloads")
-    for kind in yaml.safe_load_all((_VALID / f"{name}.yaml").read_text())
+    for kind in read_documents(_VALID / f"{name}.yaml")
     for obj in kind.get("objects", [])
 ]
 """(path of the collection, object) of valid objects."""
