@@ -7,12 +7,13 @@ import logging
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 import hypothesis
 import pytest
 
 from kubeloop.kube.client.current_span import current_span
+from kubeloop.process.python_gc import importing
 from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
 from support.comparison.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 from support.development.skipped_tests import SkippedTests
@@ -44,6 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "long: takes a minute; runs first, so that other workers run the other tests meanwhile"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exclude the modules and the 19,000 tests from garbage collections: each full one would traverse them."""
+    with importing():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

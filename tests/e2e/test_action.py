@@ -39,7 +39,8 @@ class Runner:
         files = {name: str(self.folder / name) for name in ("GITHUB_PATH", "GITHUB_ENV", "GITHUB_OUTPUT")}
         path = ":".join([*self.exported("GITHUB_PATH"), str(Path(sys.executable).parent), os.environ["PATH"]])
         variables = dict(line.split("=", 1) for line in self.exported("GITHUB_ENV"))
-        own = {"PATH": path} | dict.fromkeys(("HOME", "RUNNER_TEMP", "XDG_RUNTIME_DIR"), str(self.folder))
+        own = dict.fromkeys(("HOME", "RUNNER_TEMP", "XDG_RUNTIME_DIR"), str(self.folder))
+        own |= {"PATH": path, "PIP_NO_COMPILE": "1"}
         inherited = {name: value for name, value in os.environ.items() if name not in ("KUBECONFIG", "PATH")}
         return subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],

@@ -98,7 +98,7 @@ def test_wheel_of_a_release_runs_in_a_clean_environment(tmp_path, needs_kubectl)
 
     venv = tmp_path / "venv"
     run(sys.executable, "-m", "venv", venv, folder=tmp_path)
-    run(venv / "bin/pip", "install", "--quiet", artifacts / wheel, folder=tmp_path)
+    run(venv / "bin/pip", "install", "--quiet", "--no-compile", artifacts / wheel, folder=tmp_path)
     path = f"{venv / 'bin'}:{Path(shutil.which('kubectl') or '').parent}:/usr/bin:/bin"
     version = run(venv / "bin/kubeloop", "version", folder=tmp_path)
     assert version.startswith(f"kubeloop {__version__} (")

@@ -14,7 +14,7 @@ from kubeloop.process.python_gc import _LONG_SECONDS, short_collections
 def no_frozen_objects() -> Iterator[None]:
     gc.unfreeze()
     yield
-    gc.unfreeze()
+    gc.freeze()  # as after the collection of the tests
 
 
 class TrackedObject:
