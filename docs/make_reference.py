@@ -252,9 +252,14 @@ def _strings(*folders: str) -> Iterator[tuple[str, str]]:
     """Yield the texts in modules of the folders, with the parts of f-strings, and the path of each module."""
     for path, tree in _modules():
         if path.startswith(folders):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield node.value, path
+            for text in _constants(tree):
+                yield text, path
+
+
+@cache
+def _constants(tree: ast.Module) -> list[str]:
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return [value for value in constants if isinstance(value, str)]
 
 
 def _conventions(package: str) -> set[str]:

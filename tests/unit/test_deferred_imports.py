@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.development.syntax import statements
+
 ROOT = Path(__file__).resolve().parents[2]
 
 DEFERRED: dict[str, dict[str, float]] = {
@@ -193,10 +195,10 @@ def module_of(statement: ast.Import | ast.ImportFrom) -> str:
 
 def deferred_imports(folder: str) -> Iterator[str]:
     for file in (file for file in (ROOT / folder).rglob("*.py") if not any(map(Path.is_symlink, file.parents))):
-        for function in ast.walk(ast.parse(file.read_text())):
+        for function in statements(ast.parse(file.read_text())):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                statements = (node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom))
-                yield from map(module_of, statements)
+                imports = (node for node in statements(function) if isinstance(node, ast.Import | ast.ImportFrom))
+                yield from map(module_of, imports)
 
 
 @pytest.mark.parametrize("folder", DEFERRED)

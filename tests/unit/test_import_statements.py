@@ -12,9 +12,12 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from support.development.syntax import statements as nested_statements
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cel", "kube", "informers", "controllers", "scheduler", "tracing", "devcluster")
@@ -35,16 +38,17 @@ def module_files() -> Iterator[tuple[str, Path]]:
 MODULES = dict(module_files())
 
 
-def imported_modules(file: Path) -> set[str]:
+@cache
+def imported_modules(file: Path) -> frozenset[str]:
     """Return the absolute names that a module imports anywhere; of kubeloop's, the module and not a name inside it."""
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    names = set[str]()
+    for node in nested_statements(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             modules = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
             names |= modules or {node.module}
-    return names - {"__future__"}
+    return frozenset(names - {"__future__"})
 
 
 def statements() -> Iterator[object]:

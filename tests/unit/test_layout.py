@@ -10,8 +10,11 @@ import zipfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from support.development.syntax import statements
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
@@ -34,22 +37,34 @@ OWN_FOLDERS = sorted(
 # --- packages ---------------------------------------------------------------------------------------------------------
 
 
+class Module(NamedTuple):
+    """What the tests below look for in a module."""
+
+    imports: frozenset[str]
+    """Absolute names that it imports, anywhere in it; also those of `from a import b`: a and a.b."""
+    public_classes: tuple[str, ...]
+    has_logic: bool
+    """True if it defines a function with a body."""
+
+
 @cache
-def imported_modules(path: Path) -> frozenset[str]:
-    """Return the absolute names that a module imports, anywhere in it; also those of `from a import b`: a and a.b."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def read_module(path: Path) -> Module:
+    imports, has_logic, tree = set[str](), False, ast.parse(path.read_text())
+    for node in statements(tree):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return frozenset(names)
+            imports |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            has_logic = has_logic or any(not isinstance(statement, ast.Expr) for statement in node.body)
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return Module(frozenset(imports), tuple(classes), has_logic)
 
 
 def imported_packages(path: Path) -> set[str]:
     """Return the packages of kubeloop that a module imports; "kubeloop" for modules outside the packages."""
     packages = set()
-    for name in imported_modules(path):
+    for name in read_module(path).imports:
         first, *rest = name.split(".")
         if first == "kubeloop" and rest:
             packages.add(rest[0] if rest[0] in MAY_IMPORT else "kubeloop")
@@ -74,7 +89,7 @@ def test_packages_are_imported_below_kubeloop():
         str(module.relative_to(ROOT))
         for folder in (*MAY_IMPORT, "kubeloop", "tests", "benchmarks")
         for module in (ROOT / folder).rglob("*.py")
-        if any(name.split(".")[0] in MAY_IMPORT for name in imported_modules(module))
+        if any(name.split(".")[0] in MAY_IMPORT for name in read_module(module).imports)
     ]
     assert violations == []
 
@@ -120,12 +135,7 @@ def source_modules() -> Iterator[Path]:
     packages += [ROOT / package for package in MAY_IMPORT]
     for package in packages:
         for module in sorted(package.rglob("*.py")):
-            functions = (
-                node
-                for node in ast.walk(ast.parse(module.read_text()))
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            )
-            if any(not isinstance(statement, ast.Expr) for function in functions for statement in function.body):
+            if read_module(module).has_logic:
                 yield module.relative_to(ROOT)
 
 
@@ -137,7 +147,7 @@ def dotted_name(module: Path) -> str:
 def is_tested(module: Path) -> bool:
     """Return True if a test of the module's folder, or of a folder below, imports it."""
     name = dotted_name(module)
-    return any(name in imported_modules(test) for test in (TESTS / "unit" / module.parent).rglob("test_*.py"))
+    return any(name in read_module(test).imports for test in (TESTS / "unit" / module.parent).rglob("test_*.py"))
 
 
 def test_modules_are_imported_by_tests_of_their_folder():
@@ -167,7 +177,7 @@ def test_no_test_module_imports_another():
         if (
             names := sorted(
                 name
-                for name in imported_modules(module)
+                for name in read_module(module).imports
                 if name.split(".")[0] in roots
                 or any(part.startswith(("test_", "conftest")) for part in name.split("."))
             )
@@ -180,7 +190,6 @@ def test_public_class_names_are_defined_once():
     modules: dict[str, list[str]] = {}
     for folder in [ROOT / "kubeloop" / name for name in OWN_FOLDERS] + [ROOT / package for package in MAY_IMPORT]:
         for module in folder.rglob("*.py"):
-            for node in ast.parse(module.read_text()).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    modules.setdefault(node.name, []).append(str(module.relative_to(ROOT)))
+            for name in read_module(module).public_classes:
+                modules.setdefault(name, []).append(str(module.relative_to(ROOT)))
     assert sorted(name for name, files in modules.items() if len(files) > 1) == []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubeloop.kube.feature_gates import GATES
+from support.development.syntax import statements
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("cel", "controllers", "devcluster", "informers", "kube", "kubeloop", "scheduler", "tracing")
@@ -48,7 +49,8 @@ class Names(NamedTuple):
 def docstrings(path: Path) -> list[str]:
     """Return the docstrings of a module."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = ast.walk(ast.parse(path.read_text()))
+    tree = ast.parse(path.read_text())
+    nodes = (tree, *statements(tree))
     return [text for node in nodes if isinstance(node, kinds) and (text := ast.get_docstring(node))]
 
 
