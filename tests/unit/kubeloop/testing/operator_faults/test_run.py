@@ -32,6 +32,7 @@ from kubeloop.testing.operator_faults.run import OperatorInstance, OperatorRun, 
 from kubeloop.testing.operator_faults.scenario import read_scenario
 from kubeloop.testing.operator_faults.suite import _learn
 
+pytestmark = pytest.mark.long
 OPERATORS = Path(__file__).resolve().parents[4] / "operators"
 IMPORTS = f"import sys; sys.path.insert(0, {str(OPERATORS)!r}); from site_operator import *\n"
 PERMISSIONS = """
