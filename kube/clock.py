@@ -8,6 +8,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
+
 
 class Clock(Protocol):
     """Wall clock for timestamps of objects, events and spans."""
@@ -53,7 +57,7 @@ async def pause(seconds: float, due: float | None = None, *, has_work: Callable[
 
 def rfc3339(moment: datetime) -> str:
     """Format as metav1.Time, in whole seconds: "2026-01-31T12:00:00Z"."""
-    return f"{moment.isoformat(timespec='seconds')[:19]}Z"  # strftime() pads no year before 1000
+    return f"{_encode(moment)[1:20].decode()}Z"  # a sixth of isoformat()'s time; strftime() pads no year before 1000
 
 
 def rfc3339_micro(moment: datetime) -> str:

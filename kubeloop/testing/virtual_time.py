@@ -30,6 +30,7 @@ Ts = TypeVarTuple("Ts")
 
 _MAX_TASKS_LISTED = 20
 _MAX_CANCELLED_TIMERS = 100  # with more of them, in most of the heap, all are removed
+_running_loop = asyncio.get_running_loop
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YOUNG_OBJECTS = 40_000  # new objects per garbage collection: a run creates many objects and little garbage
 
@@ -216,13 +217,23 @@ class VirtualClock:
     ) -> None:
         self._loop = loop
         self._start_ns = round(start.timestamp()) * 1_000_000_000 + start.microsecond * 1_000
+        # of the loop's last time that was read: the clock is read 200 times at one time
+        self._seconds = math.nan
+        self._time_ns = 0
+        self._now: datetime | None = None
 
     def time_ns(self) -> int:
-        loop = self._loop or asyncio.get_running_loop()
-        return self._start_ns + round(loop.time() * 1e9)
+        seconds = (self._loop or _running_loop()).time()
+        if seconds != self._seconds:
+            self._seconds, self._now = seconds, None
+            self._time_ns = self._start_ns + round(seconds * 1e9)
+        return self._time_ns
 
     def now(self) -> datetime:
-        return _EPOCH + timedelta(microseconds=self.time_ns() // 1_000)
+        time_ns = self.time_ns()
+        if self._now is None:
+            self._now = _EPOCH + timedelta(microseconds=time_ns // 1_000)
+        return self._now
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -105,6 +105,23 @@ def test_clock_starts_at_the_given_time_in_nanoseconds():
     now, time_ns = run(main())
     assert now == datetime(2026, 3, 1, 0, 0, 1, 500_000, tzinfo=UTC)
     assert time_ns == int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()) * 10**9 + 1_500_000_000
+
+
+def test_clock_that_was_read_follows_the_time_and_the_running_loop():
+    clock = VirtualClock(start=datetime(2026, 3, 1, tzinfo=UTC))
+
+    async def main():
+        read = []
+        for _ in range(2):
+            read.append((clock.now(), clock.now(), clock.time_ns()))
+            await asyncio.sleep(1.5)
+        return read
+
+    start = round(datetime(2026, 3, 1, tzinfo=UTC).timestamp()) * 10**9
+    for _ in range(2):  # the second loop starts at the start again
+        for seconds, (now, again, time_ns) in zip((0.0, 1.5), run(main()), strict=True):
+            assert now == again == datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+            assert time_ns == start + round(seconds * 1e9)
 
 
 def test_advance_moves_the_time_without_waiting():
