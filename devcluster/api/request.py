@@ -42,9 +42,8 @@ class ApiRequest:
     warnings: Warning headers of the response, in case of success and failure. user: the authenticated user as UserInfo,
     once known. route: the requested resource, once known. certificates: those of the client, in DER, its own first, not
     yet verified; () without TLS. target: path and query as they were sent. client_address: of the connection, "" if
-    there is none. takes_objects: the client is in this process and takes objects, which it does not change, in place of
-    JSON: see Response. audit: reports to the audit log, None if it does not log the request. annotations: of its
-    events, set before the log knows whether it does.
+    there is none. audit: reports to the audit log, None if it does not log the request. annotations: of its events, set
+    before the log knows whether it does.
     """
 
     method: str
@@ -58,20 +57,11 @@ class ApiRequest:
     certificates: tuple[bytes, ...] = ()
     target: str = ""
     client_address: str = ""
-    takes_objects: bool = False
     audit: AuditRecord | None = None
     annotations: dict[str, str] | None = None
 
     @classmethod
-    def of(
-        cls,
-        method: str,
-        target: str,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
-        takes_objects: bool = False,
-    ) -> ApiRequest:
+    def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> ApiRequest:
         """Create a request from a request target: path and query, percent-encoded."""
         path, _, query = target.partition("?")
         if "#" in target or "://" in path:
@@ -84,7 +74,6 @@ class ApiRequest:
             headers={name.lower(): value for name, value in headers.items()} if headers else {},
             body=body,
             target=target,
-            takes_objects=takes_objects,
         )
 
     def annotate(self, key: str, value: str) -> None:
@@ -120,16 +109,14 @@ class ApiRequest:
 class Response:
     """A response. `body` is complete, or an iterator of chunks, which must be closed (aclose) if it is not exhausted.
 
-    obj: for a client that takes objects, the written object as it is stored; `body` is then empty. The chunks of a
-    watch are then lists of (type, object). caching: Cache-Control of this response, if it differs from the server's
-    default. upgrade: serves the connection after this response, which has status 101.
+    caching: Cache-Control of this response, if it differs from the server's default. upgrade: serves the connection
+    after this response, which has status 101.
     """
 
     status: int
     body: bytes | AsyncIterator[bytes]
     content_type: str = JSON_TYPE
     headers: list[tuple[str, str]] = field(default_factory=list)
-    obj: dict[str, Any] | None = None
     caching: str = ""
     upgrade: Callable[[UpgradedConnection], Awaitable[None]] | None = None
 

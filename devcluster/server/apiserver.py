@@ -353,8 +353,6 @@ class ApiServer:
 
     async def handle(self, request: ApiRequest) -> Response:
         """Handle a request of any kind. Raises AnswerLost only, as an injected fault."""
-        if self._faults is not None or self._auditor is not None:  # which handle encoded objects
-            request.takes_objects = False
         return await _completed(self.respond(request))
 
     # --- requests -----------------------------------------------------------------------------------------------------

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
 
 from kubeloop.devcluster.storage.store import Change, StoredObject, Table, with_revision
-from kubeloop.devcluster.storage.watch_encoding import JSON_WATCH_ENCODER, Event, WatchEncoder
+from kubeloop.devcluster.storage.watch_encoding import JSON_WATCH_ENCODER, WatchEncoder
 from kubeloop.kube.json_object import JSON
 
 Selection = Callable[[JSON], bool]
@@ -43,7 +42,7 @@ class Watcher:
         self._encoder = encoder
         self._encode_change = encoder.change  # bound once: called for every change and watcher
         self._buffer = buffer
-        self._pending: deque[Event] = deque()
+        self._pending: deque[bytes] = deque()
         self._waiter: asyncio.Future[None] | None = None  # of the reader of the stream
         self._timer: asyncio.TimerHandle | None = None  # wakes the reader at `_until`
         self._until = 0.0
@@ -111,12 +110,12 @@ class Watcher:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def take(self) -> Any:
-        """Return and remove all pending events, as a chunk."""
-        return _chunk(self.take_events())
+    def take(self) -> bytes:
+        """Return and remove all pending events."""
+        return b"".join(self.take_lines())
 
-    def take_events(self) -> list[Event]:
-        """Return and remove all pending events, one line or object each."""
+    def take_lines(self) -> list[bytes]:
+        """Return and remove all pending events, one line each."""
         taken = [*self._pending]
         self._pending.clear()
         return taken
@@ -131,9 +130,9 @@ class Watcher:
         if self._pending:
             self._wake()
 
-    def _put(self, event: Event) -> None:
-        if event:
-            self._pending.append(event)
+    def _put(self, line: bytes) -> None:
+        if line:
+            self._pending.append(line)
         else:
             self.cut()
 
@@ -162,11 +161,6 @@ class Watcher:
             self._put(self._encoder.object(type_, obj))
 
 
-def _chunk(events: list[Event]) -> Any:
-    """Return the chunk of a response with these events: bytes, or a list of (type, object)."""
-    return events if events and type(events[0]) is tuple else b"".join(events)  # type: ignore[arg-type]
-
-
 class WatchStream:
     """The body of a watch response: an asynchronous iterator of chunks that ends at its timeout.
 
@@ -178,7 +172,7 @@ class WatchStream:
         watcher: Watcher,
         *,
         timeout_seconds: float,
-        bookmark: Callable[[bool], Event] | None,
+        bookmark: Callable[[bool], bytes] | None,
         initial_events_end: bool,
         bookmark_seconds: float = BOOKMARK_SECONDS,
     ) -> None:
@@ -203,13 +197,13 @@ class WatchStream:
         self._watcher.close()
         await self._chunks.aclose()  # type: ignore[attr-defined]
 
-    def _encoded(self, bookmark: Event) -> Event:
+    def _encoded(self, bookmark: bytes) -> bytes:
         """End the watch if the requested form of objects, as of events, excludes bookmarks."""
         if not bookmark:
             self._watcher.cut()
         return bookmark
 
-    async def _run(self) -> AsyncIterator[Any]:
+    async def _run(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         watcher, bookmark = self._watcher, self._bookmark
         end = loop.time() + self._timeout_seconds
@@ -218,22 +212,22 @@ class WatchStream:
         if loop.time() < last_bookmark_at < next_bookmark:  # a shorter watch gets no final bookmark
             next_bookmark = last_bookmark_at
         try:
-            initial = watcher.take_events()
+            initial = watcher.take_lines()
             if self._initial_events_end and bookmark is not None:
                 initial.append(self._encoded(bookmark(True)))
             for at in range(0, len(initial), LINES_PER_CHUNK):  # other events and requests are handled in between
-                if chunk := _chunk(initial[at : at + LINES_PER_CHUNK]):
+                if chunk := b"".join(initial[at : at + LINES_PER_CHUNK]):
                     yield chunk
             while True:
                 await watcher.wait(min(end, next_bookmark))
-                events = watcher.take_events()
+                chunk = watcher.take()
                 now = loop.time()
                 if bookmark is not None and now >= next_bookmark and now < end:
-                    events.append(self._encoded(bookmark(False)))
+                    chunk += self._encoded(bookmark(False))
                     next_bookmark = now + self._bookmark_seconds
                     if now < last_bookmark_at < next_bookmark:
                         next_bookmark = last_bookmark_at
-                if chunk := _chunk(events):
+                if chunk:
                     yield chunk
                 if watcher.overflowed or now >= end:
                     return

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from kubeloop.devcluster.storage.store import Change, StoredObject, encode_object
 from kubeloop.kube.json_object import JSON
-
-ObjectEvent: TypeAlias = tuple[str, JSON]
-"""Type and object of an event, for a client in this process."""
-Event: TypeAlias = bytes | ObjectEvent
 
 
 class WatchEncoder(Protocol):
@@ -18,15 +14,15 @@ class WatchEncoder(Protocol):
 
     content_type: str
 
-    def change(self, change: Change) -> Event:
+    def change(self, change: Change) -> bytes:
         """Encode a write."""
         ...
 
-    def stored(self, type_: str, stored: StoredObject) -> Event:
+    def stored(self, type_: str, stored: StoredObject) -> bytes:
         """Encode a stored version with another event type, such as an initial ADDED."""
         ...
 
-    def object(self, type_: str, obj: JSON) -> Event:
+    def object(self, type_: str, obj: JSON) -> bytes:
         """Encode an object that is not stored: a bookmark, or the last matching state of an object."""
         ...
 
@@ -75,23 +71,4 @@ class TransformingWatchEncoder:
         return encode_json_event("ERROR", status)
 
 
-class ObjectEvents:
-    """Events with the objects themselves, as they are stored."""
-
-    content_type = "application/json"
-
-    def change(self, change: Change) -> ObjectEvent:
-        return change.type, change.now.object
-
-    def stored(self, type_: str, stored: StoredObject) -> ObjectEvent:
-        return type_, stored.object
-
-    def object(self, type_: str, obj: JSON) -> ObjectEvent:
-        return type_, obj
-
-    def failure(self, status: JSON) -> bytes:
-        return encode_json_event("ERROR", status)
-
-
 JSON_WATCH_ENCODER = JsonWatchEncoder()
-OBJECT_EVENTS = ObjectEvents()

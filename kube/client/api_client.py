@@ -305,7 +305,7 @@ class ApiClient:
     ) -> bytes:
         """POST to a collection or subresource (pods/binding, pods/eviction); returns the response, not decoded."""
         target = _target(resource, namespace, name, subresource)
-        return (await self._send("POST", target, body=body, lane=_lane(resource, subresource))).content()
+        return (await self._send("POST", target, body=body, lane=_lane(resource, subresource))).body
 
     async def update(
         self, resource: Resource[T], name: str, body: Body, namespace: str = "", *, subresource: str = ""
@@ -504,20 +504,15 @@ def _error(response: HttpResponse) -> ApiError:
 
 
 def _decoded(type_: type[T], response: HttpResponse) -> T:
-    if response.obj is not None and issubclass(type_, api_types.Struct):
-        try:
-            return msgspec.convert(response.obj, type_)
-        except msgspec.ValidationError:  # decoding replaces what Structs do not allow
-            pass
     try:
-        return api_types.decode(type_, response.content())
+        return api_types.decode(type_, response.body)
     except msgspec.DecodeError as error:
         raise UnreadableResponse(f"the response is not a {type_.__name__}: {error}", maybe_applied=True) from error
 
 
 def _json(response: HttpResponse) -> JSONValue:
     try:
-        return msgspec.json.decode(response.content())
+        return msgspec.json.decode(response.body)
     except msgspec.DecodeError as error:
         raise UnreadableResponse(f"the response is not JSON: {error}", maybe_applied=True) from error
 
@@ -559,8 +554,7 @@ class WatchEvents(Generic[T]):
         self._tolerant = tolerant
         self._chunks = response.chunks
         self._splitter = LineSplitter()
-        self._lines: deque[Any] = deque()  # or objects: see StreamedResponse
-        self._shares_objects = issubclass(type_, api_types.Struct)
+        self._lines: deque[bytes] = deque()
         self._decode: Callable[[bytes], WatchEvent[T]] = _event_decoder(type_)  # type: ignore[arg-type]
 
     def __aiter__(self) -> WatchEvents[T]:
@@ -570,23 +564,12 @@ class WatchEvents(Generic[T]):
         lines = self._lines
         while True:
             while not lines:
-                chunk: Any = await anext(self._chunks)
+                chunk = await anext(self._chunks)
                 self.arrived_ns = self._now_ns()
-                lines.extend(chunk if type(chunk) is list else self._splitter.feed(chunk))
+                lines.extend(self._splitter.feed(chunk))
             line = lines.popleft()
-            if type(line) is tuple:
-                return self._converted(*line)
             if line and not line.isspace():
                 return self._event(line)
-
-    def _converted(self, event_type: WatchEventType, obj: Any) -> WatchEvent[Any]:
-        """Convert an event of a server in this process."""
-        if self._shares_objects and event_type != "BOOKMARK":
-            try:
-                return WatchEvent(type=event_type, object=msgspec.convert(obj, self._type))
-            except msgspec.ValidationError:  # decoding replaces what Structs do not allow
-                pass
-        return self._event(msgspec.json.encode({"type": event_type, "object": obj}))
 
     def _event(self, line: bytes) -> WatchEvent[Any]:
         event: WatchEvent[Any]

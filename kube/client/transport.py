@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -27,19 +27,11 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """A complete response. Header names are in lower case.
-
-    obj: the object of a response of a server in this process, which must not be changed, in place of `body`.
-    """
+    """A complete response. Header names are in lower case."""
 
     status: int
     body: bytes
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    obj: dict[str, Any] | None = None
-
-    def content(self) -> bytes:
-        """Return the body; an object is encoded as the server does."""
-        return self.body if self.obj is None else msgspec.json.encode(self.obj) + b"\n"
 
 
 def join_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -53,8 +45,7 @@ def join_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 class StreamedResponse(msgspec.Struct, frozen=True):
     """A response whose body is streamed. `chunks` ends when the server closes the stream cleanly, and raises
-    TransportError if the connection breaks. Chunks have arbitrary boundaries. In place of a chunk, a watch of a server
-    in this process may yield a list of (type, object), which must not be changed."""
+    TransportError if the connection breaks. Chunks have arbitrary boundaries."""
 
     status: int
     headers: Mapping[str, str]

@@ -96,7 +96,7 @@ class SchedulerWrites(MemoryTransport):
     """
 
     def __init__(self, handle: Handle) -> None:
-        super().__init__(handle, takes_objects=True)
+        super().__init__(handle)
         self.messages: dict[str, str] = {}
         self.counts_only = False
         self.placed: set[str] = set()

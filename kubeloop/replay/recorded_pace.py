@@ -63,7 +63,7 @@ class PacedTransport(MemoryTransport):
     def __init__(
         self, handle: Handle, times: WorkloadTimes, taints: TaintTimes, workload_of: Callable[[JSON], str]
     ) -> None:
-        super().__init__(handle, takes_objects=True)
+        super().__init__(handle)
         self._times = times
         self._taints = taints
         self._workload_of = workload_of

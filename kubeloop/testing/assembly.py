@@ -105,7 +105,7 @@ async def run_control_plane(
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
     client = ApiClient(
-        AuthorizedTransport(transport or MemoryTransport(api.handle, takes_objects=True), authorization),
+        AuthorizedTransport(transport or MemoryTransport(api.handle), authorization),
         clock=clock,
         rng=rng,
         user_agent=user_agent,

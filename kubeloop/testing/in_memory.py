@@ -121,6 +121,6 @@ async def memory_cluster(
         run_api_server(options, clock=clock, rng=rng) as api,
         run_control_plane(api, settings, clock=clock, rng=rng, connect=connect) as plane,
     ):
-        transport = MemoryTransport(api.handle, takes_objects=True)
+        transport = MemoryTransport(api.handle)
         client = ApiClient(transport, clock=clock, rng=random.Random(rng.getrandbits(64)), user_agent=SPARED_USER_AGENT)
         yield MemoryCluster(api, plane, client)

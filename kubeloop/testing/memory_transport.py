@@ -14,14 +14,10 @@ Handle = Callable[[ApiRequest], Awaitable[ServerResponse]]
 
 
 class MemoryTransport:
-    """`handle` is `ApiServer.handle`. Responses are complete or streamed, as over HTTP.
+    """`handle` is `ApiServer.handle`. Responses are complete or streamed, as over HTTP."""
 
-    takes_objects: written objects and those of watch events are not encoded (see HttpResponse, StreamedResponse).
-    """
-
-    def __init__(self, handle: Handle, *, takes_objects: bool = False) -> None:
+    def __init__(self, handle: Handle) -> None:
         self._handle = handle
-        self._takes_objects = takes_objects
 
     @property
     def server(self) -> str:
@@ -29,15 +25,19 @@ class MemoryTransport:
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         # without time-out: handlers respond at once, or the caller cancels
-        response = await self._handle_request(request)
+        response = await self._handle_request(
+            ApiRequest.of(request.method, request.target, request.headers, request.body)
+        )
         content = (
             response.body if isinstance(response.body, bytes) else b"".join([chunk async for chunk in response.body])
         )
-        return HttpResponse(response.status, content, _headers(response), response.obj)
+        return HttpResponse(response.status, content, _headers(response))
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[StreamedResponse]:
-        response = await self._handle_request(request)
+        response = await self._handle_request(
+            ApiRequest.of(request.method, request.target, request.headers, request.body)
+        )
         chunks = _single_chunk(response.body) if isinstance(response.body, bytes) else response.body
         try:
             yield StreamedResponse(response.status, _headers(response), chunks)
@@ -46,12 +46,9 @@ class MemoryTransport:
             if close is not None:
                 await close()
 
-    async def _handle_request(self, request: HttpRequest) -> ServerResponse:
-        api_request = ApiRequest.of(
-            request.method, request.target, request.headers, request.body, takes_objects=self._takes_objects
-        )
+    async def _handle_request(self, request: ApiRequest) -> ServerResponse:
         try:
-            return await self._handle(api_request)
+            return await self._handle(request)
         except AnswerLost:
             raise TransportError("the server closed the connection without a response", request_sent=True) from None
 

@@ -33,8 +33,6 @@ def object_response(
     if output.protobuf and stored is not None and output.form == "objects" and target.crd_version is None:
         return Response(status, protobuf_writer(target).body(stored), PROTOBUF_TYPE)
     if output.form == "objects" and not output.yaml and not output.protobuf and target.reads_as_stored:
-        if context.request.takes_objects and stored is not None and context.request.method != "GET":
-            return Response(status, b"", obj=stored.object)
         return Response(status, (stored.json() if stored is not None else encode_object(obj)) + b"\n")
     if context.info.subresource != "scale":
         obj = from_stored(target, obj)

@@ -33,7 +33,6 @@ from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, object_
 from kubeloop.devcluster.storage.watch import Watcher
 from kubeloop.devcluster.storage.watch_encoding import (
     JSON_WATCH_ENCODER,
-    OBJECT_EVENTS,
     TransformingWatchEncoder,
     WatchEncoder,
     encode_json_event,
@@ -171,8 +170,7 @@ class ObjectReader:
                 return TransformingWatchEncoder(
                     _end_if_unconverted(lambda type_, obj: encode_json_event(type_, from_stored(target, obj)))
                 )
-            # the stored form of a custom resource depends on its definition, which may change until a client reads it
-            return OBJECT_EVENTS if context.request.takes_objects and target.crd_version is None else JSON_WATCH_ENCODER
+            return JSON_WATCH_ENCODER
         if output.form == "metadata":
             if output.is_list_metadata:
                 return TransformingWatchEncoder(lambda type_, obj: b"")  # lists of metadata have no form for events

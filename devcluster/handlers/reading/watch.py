@@ -14,7 +14,7 @@ from kubeloop.devcluster.handlers.reading.list_options import ListOptions
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.storage.store import Table
 from kubeloop.devcluster.storage.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Watcher, WatchStream
-from kubeloop.devcluster.storage.watch_encoding import Event, WatchEncoder
+from kubeloop.devcluster.storage.watch_encoding import WatchEncoder
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.values.times import go_duration_seconds
 
@@ -67,7 +67,7 @@ def open_watch(
     watcher.open(changes)
     resource = served.resource
 
-    def bookmark(initial_events_end: bool) -> Event:
+    def bookmark(initial_events_end: bool) -> bytes:
         empty = _empty_object(served)
         metadata: JSON = {"resourceVersion": str(revision_now())}
         annotations = {

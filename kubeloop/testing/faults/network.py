@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -23,7 +22,7 @@ from kubeloop.testing.faults.requests import (
     RequestTarget,
     SentRequest,
     error_response,
-    header_of_response,
+    header_of,
     injected_error,
     is_numbered,
     request_is_list,
@@ -75,7 +74,7 @@ class FaultyNetwork:
         self.created: set[str] = set()
         self.compacted_version = 0
         self._rng = rng
-        self._inner = MemoryTransport(cluster.server.handle, takes_objects=True)
+        self._inner = MemoryTransport(cluster.server.handle)
         self._active: list[PlannedFault] = []
         self._crashes = {fault.write: fault for fault in reversed(plan.faults) if fault.write}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,7 +167,7 @@ class FaultyNetwork:
             self.on_request(request)
         response = await self._inner.send(request)
         if is_numbered(request):
-            header = header_of_response(response)
+            header = header_of(response.body)
             if response.status == 201:
                 self.creates[resource_in(request.path)] += 1
                 self.created.add(header.metadata.uid)
@@ -384,7 +383,7 @@ class FaultyConnection:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
 
-    async def _lines(self, watch: _Watch) -> AsyncIterator[Any]:
+    async def _lines(self, watch: _Watch) -> AsyncIterator[bytes]:
         network = self._network
         while True:
             line = await watch.next_line()
@@ -400,7 +399,7 @@ class FaultyConnection:
                 await watch.wait_reset()
                 raise TransportError("connection reset", request_sent=True)
             yield line
-            if network.happens("duplicate-events", watch.resource) and not _is_bookmark(line):
+            if network.happens("duplicate-events", watch.resource) and b'"BOOKMARK"' not in line[:30]:
                 yield line
 
     def _holds_events(self, resource: str) -> bool:
@@ -412,10 +411,6 @@ class FaultyConnection:
         )
 
 
-def _is_bookmark(event: Any) -> bool:
-    return event[0][0] == "BOOKMARK" if type(event) is list else b'"BOOKMARK"' in event[:30]
-
-
 class _Watch:
     """An open watch. is_silent: the connection is broken without a reset."""
 
@@ -423,11 +418,11 @@ class _Watch:
         self.resource = resource
         self.is_silent = False
         self.was_reset = False
-        self._lines: asyncio.Queue[Any] = asyncio.Queue()  # chunks of one event: see StreamedResponse
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
-    async def read(self, chunks: AsyncIterator[Any]) -> None:
+    async def read(self, chunks: AsyncIterator[bytes]) -> None:
         async for chunk in chunks:
-            for line in [[event] for event in chunk] if type(chunk) is list else chunk.splitlines(keepends=True):
+            for line in chunk.splitlines(keepends=True):
                 self._lines.put_nowait(line)
         self._lines.put_nowait(None)
 
@@ -435,8 +430,8 @@ class _Watch:
         self.was_reset = True
         self._lines.put_nowait(None)
 
-    async def next_line(self) -> Any:
-        """Return the next chunk, or None at the end of the stream. Raises TransportError after a reset."""
+    async def next_line(self) -> bytes | None:
+        """Return the next line, or None at the end of the stream. Raises TransportError after a reset."""
         line = await self._lines.get()
         if self.was_reset:
             raise TransportError("connection reset", request_sent=True)

@@ -123,11 +123,6 @@ def header_of(body: bytes) -> BodyHeader:
         return BodyHeader()
 
 
-def header_of_response(response: HttpResponse) -> BodyHeader:
-    """Return name and message in a response; empty ones if it has no object."""
-    return header_of(response.body) if response.obj is None else msgspec.convert(response.obj, BodyHeader)
-
-
 def injected_error(code: int) -> StatusError:
     return StatusError(code, _REASONS.get(code, "InternalError"), f"injected error {code}")
 
