@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 MAX_REQUEUES = 15  # failures in a row after which a key is dropped; the last delay is 82 s
 STALE_RECHECK_SECONDS = 1.0
+_PASSED_RECHECK_SECONDS = 60.0
 
 
 class InvalidSelector(ReconcileError):
@@ -156,11 +157,16 @@ class DeploymentController(EventDrivenController):
         return self._recheck_seconds(deployment.key, sync.seconds_until_deadline)
 
     def _recheck_seconds(self, key: str, left: float | None) -> float | None:
-        """Return the seconds until a rollout is checked for its progress deadline, or None."""
+        """Return the seconds until a rollout is checked for its progress deadline, or None.
+
+        A deadline that has passed without an effect is that of a Deployment which was complete before: only an event
+        changes its state. Kubernetes reconciles it 200 times per second, without a write, until all its Pods are
+        available.
+        """
         if left is None:
             return None
         if left < 1:
-            self.queue.add_rate_limited(key)
+            self.queue.add_rate_limited(key, at_least_seconds=left if left >= 0 else _PASSED_RECHECK_SECONDS)
             return None
         return left + 1  # timestamps are truncated to seconds
 

@@ -200,6 +200,19 @@ def test_progress_deadline_is_checked_again(left, seconds, calls):
     assert queue.calls == calls
 
 
+async def test_complete_deployment_is_not_polled_while_a_pod_is_unavailable(apiserver):
+    create_deployment(apiserver)
+    await asyncio.sleep(900)
+    apiserver.api.succeed("PATCH", DEPLOYMENTS.path("ns", "web"), {"spec": {"replicas": 1}})
+    await asyncio.sleep(60)
+    (deployment,) = apiserver.objects(DEPLOYMENTS)
+    reasons = {condition["type"]: condition["reason"] for condition in deployment["status"]["conditions"]}
+    assert reasons["Progressing"] == "NewReplicaSetAvailable"
+    adds = apiserver.metrics.values("workqueue_adds_total")[",deployment"]
+    await asyncio.sleep(600)
+    assert apiserver.metrics.values("workqueue_adds_total")[",deployment"] <= adds + 15
+
+
 @pytest.mark.parametrize(("observed", "written"), [(1, True), (2, False), (3, False)])
 async def test_deployment_that_selects_all_pods_is_reported(observed, written):
     metadata = {"name": "web", "namespace": "ns", "uid": "web", "generation": 2, "resourceVersion": "5"}
