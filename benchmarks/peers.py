@@ -20,7 +20,6 @@ import argparse
 import asyncio
 import base64
 import contextlib
-import dataclasses
 import json
 import os
 import random
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from msgspec import structs
 from pod_load import create_nodes, deployment
 from recordings import DayClock
 from scheduler_perf.figures import cpu_seconds, peak_memory_mib
@@ -69,7 +69,7 @@ async def create_cluster(kubeconfig: str, nodes: int, pods: int) -> list[JSON]:
     try:
         await create_nodes(client, nodes)
         resource: Resource[Any] = NODES
-        items: list[JSON] = (await client.list_all(dataclasses.replace(resource, type=dict))).items
+        items: list[JSON] = (await client.list_all(structs.replace(resource, type=dict))).items
         numbers = iter(range(pods))
 
         async def worker() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import heapq
 import json
 import random
@@ -23,6 +22,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import ApiClient, PatchType
@@ -172,7 +173,7 @@ async def create(kubeconfig: str, recording: Path) -> None:
         metadata = {name: value for name, value in body["metadata"].items() if name != "uid"}
         for owner in metadata.get("ownerReferences", ()):
             owner["uid"] = uids[owner["uid"]]
-        plain, namespace = dataclasses.replace(resource, type=dict), metadata.get("namespace", "")
+        plain, namespace = structs.replace(resource, type=dict), metadata.get("namespace", "")
         created = await client.create(plain, {**body, "metadata": metadata}, namespace)
         uids[body["metadata"]["uid"]] = created["metadata"]["uid"]
         patch = {"status": body["status"]}

@@ -16,7 +16,6 @@ Follows client-go tools/cache/reflector.go.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import random
 from collections.abc import Iterator
@@ -177,7 +176,7 @@ class Reflector(Generic[T]):
     @cached_property
     def _raw(self) -> Resource[msgspec.Raw]:
         return cast(
-            "Resource[msgspec.Raw]", dataclasses.replace(cast("Resource[Any]", self._resource), type=msgspec.Raw)
+            "Resource[msgspec.Raw]", msgspec.structs.replace(cast("Resource[Any]", self._resource), type=msgspec.Raw)
         )
 
     async def run(self) -> None:

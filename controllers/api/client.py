@@ -9,11 +9,11 @@ import builtins
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, Unpack
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from kubeloop.controllers.api.objects import ApiObject, Request, kind_of, manifest_of, metadata_of, status_of
 from kubeloop.controllers.api.patches import Patch, merge_patch, pinned_merge_patch, strategic_merge_patch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -35,8 +34,7 @@ def _query(text: str) -> Mapping[str, Sequence[str]]:
     return parse_qs(text, keep_blank_values=True)
 
 
-@dataclass(slots=True)
-class ApiRequest:
+class ApiRequest(msgspec.Struct):
     """A request. `path` is decoded; `query` has all values of a key; header names are lower-case.
 
     warnings: Warning headers of the response, in case of success and failure. user: the authenticated user as UserInfo,
@@ -48,11 +46,11 @@ class ApiRequest:
 
     method: str
     path: str
-    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, Sequence[str]] = {}
+    headers: Mapping[str, str] = {}
     body: bytes = b""
-    warnings: list[str] = field(default_factory=list)
-    user: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = []
+    user: dict[str, Any] = {}
     route: RequestInfo | None = None
     certificates: tuple[bytes, ...] = ()
     target: str = ""
@@ -105,8 +103,7 @@ class ApiRequest:
         return self.headers.get("user-agent", "")
 
 
-@dataclass(slots=True)
-class Response:
+class Response(msgspec.Struct):
     """A response. `body` is complete, or an iterator of chunks, which must be closed (aclose) if it is not exhausted.
 
     caching: Cache-Control of this response, if it differs from the server's default. upgrade: serves the connection
@@ -116,7 +113,7 @@ class Response:
     status: int
     body: bytes | AsyncIterator[bytes]
     content_type: str = JSON_TYPE
-    headers: list[tuple[str, str]] = field(default_factory=list)
+    headers: list[tuple[str, str]] = []
     caching: str = ""
     upgrade: Callable[[UpgradedConnection], Awaitable[None]] | None = None
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib import import_module
@@ -195,8 +194,7 @@ class Strategy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 NO_BEHAVIOUR = Strategy()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CustomResource(Resource[JSON]):
+class CustomResource(Resource[JSON], frozen=True, eq=False, kw_only=True):
     """A resource defined by a CustomResourceDefinition. It belongs to one server and is in no table."""
 
     strategy: Strategy

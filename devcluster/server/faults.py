@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields
 from enum import Enum
+
+import msgspec
 
 from kubeloop.kube.user_error import UserError
 
 _MAX_LATENCY_SECONDS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
+class Faults(msgspec.Struct, frozen=True):
     """Probabilities per request (0 to 1) unless stated otherwise.
 
     error: 500. throttle: 429 with Retry-After. conflict: 409 for a write. silence: no response, the connection is
@@ -80,12 +80,11 @@ class FaultSource:
 def parse_faults(text: str) -> Faults:
     """Parse --faults: "error=0.02,lost-answer=0.01,seed=1". Raises UserError."""
     values: dict[str, float] = {}
-    names = {field.name for field in fields(Faults)}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
         name = name.strip().replace("-", "_")
-        if name not in names:
-            choices = ", ".join(sorted(option.replace("_", "-") for option in names))
+        if name not in Faults.__struct_fields__:
+            choices = ", ".join(sorted(option.replace("_", "-") for option in Faults.__struct_fields__))
             raise UserError(f"--faults: no fault named '{name}'", hint=f"supported faults: {choices}")
         try:
             values[name] = int(value) if name == "seed" else float(value)

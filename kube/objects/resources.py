@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
+
+import msgspec
 
 from kubeloop.kube.objects import api_types, device_types, storage_types, workload_types
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """One API resource. `type` is what its objects decode to; `dict` for plain JSON.
 
     gate: the feature gate that must be on for an API server to serve it, "" for those that every server has.

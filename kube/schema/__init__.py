@@ -11,7 +11,6 @@ The file is read on first use (about 2 ms), types are built on demand. Imports m
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from hashlib import sha512
 from pathlib import Path
@@ -37,8 +36,7 @@ SCALARS = {
 _MAP = re.compile(r"map\[([^\]]+)\](.*)")
 
 
-@dataclass(frozen=True, eq=False)
-class TypeRef:
+class TypeRef(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Type of a Go field, slice element or map value.
 
     kind: "struct", "list", "map", "string", "bool", "int32", "int64", "float64", "byte", "bytes" or one of SCALARS'
@@ -64,8 +62,7 @@ class TypeRef:
         return enum_values(self.named) if self.named else ()
 
 
-@dataclass(frozen=True, eq=False)
-class Field:
+class Field(msgspec.Struct, frozen=True, eq=False):
     """One field of a Go struct. proto_number is 0 for fields without protobuf (TypeMeta)."""
 
     go_name: str
@@ -86,14 +83,13 @@ class Field:
     default: Any = None
 
 
-@dataclass(frozen=True, eq=False)
-class StructType:
+class StructType(msgspec.Struct, frozen=True, eq=False):
     """A Go struct. `fields` as declared; `json` maps JSON names to fields, with inlined structs flattened."""
 
     name: str
     fields: tuple[Field, ...]
     atomic: bool = False
-    json: dict[str, Field] = field(default_factory=dict)
+    json: dict[str, Field] = {}
 
     @property
     def package(self) -> str:

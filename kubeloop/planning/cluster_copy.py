@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 import random
 import re
@@ -252,7 +251,7 @@ async def _create(client: ApiClient, state: ClusterState) -> None:
     for resource in RECORDED:
         if resource in _NOT_COPIED:
             continue
-        plain = dataclasses.replace(resource, type=dict)
+        plain = msgspec.structs.replace(resource, type=dict)
         namespaces = {"default"}
         for key, obj in state.of(resource).items():
             if "uid" in obj["metadata"]:

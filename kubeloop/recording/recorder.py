@@ -8,7 +8,6 @@ Nothing is stored but the hashes of the writer.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -236,7 +235,7 @@ async def _read_all(
     group: of the tasks that wait for the next page while one is decoded.
     """
     objects: dict[str, JSON] = {}
-    pages = client.pages(dataclasses.replace(resource, type=dict[str, msgspec.Raw]))
+    pages = client.pages(msgspec.structs.replace(resource, type=dict[str, msgspec.Raw]))
 
     async def next_page() -> ListPage[dict[str, msgspec.Raw]] | None:
         return await anext(pages, None)
@@ -257,4 +256,4 @@ async def _read_all(
 
 def _plain(resource: Resource[Any]) -> Resource[dict[str, Any]]:
     """Return the resource with objects in plain JSON."""
-    return dataclasses.replace(resource, type=dict)
+    return msgspec.structs.replace(resource, type=dict)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 
 class PluginFailure(Exception):
@@ -33,14 +34,23 @@ class Code(IntEnum):
 _API_NAMES = ["".join(word.capitalize() for word in code.name.split("_")) for code in Code]  # by value
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Result of a plugin call. None stands for success everywhere."""
+class Status(msgspec.Struct, frozen=True, eq=False):
+    """Result of a plugin call. None stands for success everywhere. Statuses that differ in `error` only are equal."""
 
     code: Code
     reasons: tuple[str, ...] = ()
     plugin: str = ""
-    error: BaseException | None = field(default=None, compare=False)
+    error: BaseException | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Status) and self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
+
+    @property
+    def _compared(self) -> tuple[Code, tuple[str, ...], str]:
+        return self.code, self.reasons, self.plugin
 
     @property
     def is_rejection(self) -> bool:

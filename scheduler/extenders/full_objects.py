@@ -8,7 +8,6 @@ out.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from kubeloop.kube.objects.resources import NODES, PODS, Resource
 
 _MAX_SINGLE_REQUESTS = 32  # more nodes than this are listed, which is cheaper
 _MAX_PODS = 64
-_PLAIN_NODES: Resource[Any] = dataclasses.replace(cast("Resource[Any]", NODES), type=dict)
+_PLAIN_NODES: Resource[Any] = msgspec.structs.replace(cast("Resource[Any]", NODES), type=dict)
 
 
 class FullObjects:

@@ -6,7 +6,6 @@ pkg/scheduler/schedule_one_podgroup.go, v1.36.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import msgspec
@@ -104,7 +103,7 @@ def after_preemption(result: GroupResult, victims: int, status: Status | None) -
         return msgspec.structs.replace(result, status=status)
     assert result.status is not None
     reasons = (*result.status.reasons, status.message)
-    return msgspec.structs.replace(result, status=dataclasses.replace(result.status, reasons=reasons))
+    return msgspec.structs.replace(result, status=msgspec.structs.replace(result.status, reasons=reasons))
 
 
 def member_failure(group: GroupResult, member: MemberResult | None, snapshot: Snapshot) -> Failure | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, replace
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.storage.store import Change

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from kubeloop.kube.objects.api_types import PartialObjectMetadata
 from kubeloop.kube.objects.resources import Resource

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeloop.devcluster.admission.attributes import Attributes
 from kubeloop.devcluster.admission.optional.plugin import PluginEnvironment, refusal

@@ -6,9 +6,10 @@ They are handled synchronously, so that they see one state of the store. Only th
 from __future__ import annotations
 
 import builtins
-import dataclasses
 from collections.abc import Callable
 from functools import partial
+
+from msgspec import structs
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Response
@@ -227,4 +228,4 @@ def _computed_object(target: ServedResource, name: str) -> JSON:
     for obj in target.compute_objects():
         if obj["metadata"]["name"] == name:
             return obj
-    raise errors.not_found(dataclasses.replace(target.resource, plural=target.resource.singular), name)
+    raise errors.not_found(structs.replace(target.resource, plural=target.resource.singular), name)

@@ -5,7 +5,6 @@ Source: pkg/registry/core/pod/storage/eviction.go of v1.36.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -162,7 +161,7 @@ def _too_many(cause: str, retry_after_seconds: int) -> errors.StatusError:
 
 def _budget_forbidden(name: str, message: str) -> errors.StatusError:
     """403; Kubernetes names the resource in the singular here."""
-    return errors.forbidden(dataclasses.replace(POD_DISRUPTION_BUDGETS, plural="poddisruptionbudget"), name, message)
+    return errors.forbidden(replace(POD_DISRUPTION_BUDGETS, plural="poddisruptionbudget"), name, message)
 
 
 def _selects(selector: Any, labels: Mapping[str, str]) -> bool:

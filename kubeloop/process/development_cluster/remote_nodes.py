@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from kubeloop.devcluster.kubelet.nodes.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.store import Change, ObjectStore
@@ -278,7 +280,7 @@ async def remove_nodes(client: ApiClient, names: Collection[str], owner: str, po
 
 
 def _as_json(resource: Resource[Any]) -> Resource[JSON]:
-    return dataclasses.replace(resource, type=dict)
+    return structs.replace(resource, type=dict)
 
 
 def _key(resource: Resource[Any], obj: JSON) -> _Key:

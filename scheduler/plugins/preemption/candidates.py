@@ -6,8 +6,10 @@ Source: pickOneNodeForPreemption of framework/preemption, v1.36.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+
+import msgspec
 
 from kubeloop.scheduler.cache.node_info import PodInfo
 
@@ -28,34 +30,32 @@ def importance_at(now: datetime) -> Callable[[PodInfo], tuple[int, datetime, str
     return importance
 
 
-@dataclass(slots=True)
-class Candidate:
-    """A node where the pod fits without `victims`, most important first; pdb_violations: victims that violate a PDB.
-
-    rank: lower is better; among equal ranks, the latest `earliest_start` is best.
-    """
+class Candidate(msgspec.Struct, dict=True):
+    """A node where the pod fits without `victims`, most important first; pdb_violations: victims that violate a PDB."""
 
     node: str
     victims: tuple[PodInfo, ...]
     pdb_violations: int
-    rank: tuple[int, ...] = field(init=False)
-    _earliest_start: datetime | None = field(init=False, default=None, compare=False)
-    _all_started: bool | None = field(init=False, default=None, compare=False)  # None: not computed yet
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def rank(self) -> tuple[int, ...]:
+        """Lower is better; among equal ranks, the latest `earliest_start` is best."""
         priorities = sum([victim.priority + PRIORITY_SHIFT for victim in self.victims])
-        self.rank = (self.pdb_violations, self.victims[0].priority, priorities, len(self.victims))
+        return self.pdb_violations, self.victims[0].priority, priorities, len(self.victims)
 
     def earliest_start(self, now: datetime) -> datetime:
         """Return when the first of the victims with the highest priority started; `now` for those not started yet."""
-        if self._all_started is None:
-            highest = self.victims[0].priority
-            starts = [victim.pod.status.start_time for victim in self.victims if victim.priority == highest]
-            self._earliest_start = min([victim for victim in starts if victim is not None], default=None)
-            self._all_started = None not in starts
-        if self._earliest_start is None:
+        earliest, all_started = self._starts
+        if earliest is None:
             return now
-        return self._earliest_start if self._all_started else min(self._earliest_start, now)
+        return earliest if all_started else min(earliest, now)
+
+    @cached_property
+    def _starts(self) -> tuple[datetime | None, bool]:
+        """The earliest start of the victims with the highest priority, and whether all of these have started."""
+        highest = self.victims[0].priority
+        starts = [victim.pod.status.start_time for victim in self.victims if victim.priority == highest]
+        return min([start for start in starts if start is not None], default=None), None not in starts
 
 
 def best_candidates(candidates: Sequence[Candidate], now: datetime) -> list[Candidate]:

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
@@ -22,8 +23,7 @@ from kubeloop.scheduler.metrics import CallResult
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Preemptor:
+class Preemptor(msgspec.Struct, frozen=True):
     """A pod or pod group that victims are evicted for. pods: those that are scheduled afterwards. obj: pod or group."""
 
     kind: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -60,14 +59,13 @@ Int64 = npt.NDArray[np.int64]
 T = TypeVar("T", bound=Object)
 
 
-@dataclass(frozen=True, slots=True)
-class PodVolumeClaims:
+class PodVolumeClaims(msgspec.Struct, frozen=True):
     """Claims of one pod: bound, to be bound when the pod has a node, or waiting for another component."""
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
     immediate: tuple[PersistentVolumeClaim, ...]
-    _choices: dict[str, VolumeChoice] = field(default_factory=dict, repr=False)
+    _choices: dict[str, VolumeChoice] = {}
 
     def choice(self, claim: PersistentVolumeClaim, binder: VolumeBinder) -> VolumeChoice:
         """Return what one of the `delayed` claims could be bound to, the same for all nodes. Raises ClaimError."""

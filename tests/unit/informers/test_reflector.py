@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.informers.reflector import STEPS_PER_TURN, Reflector, yield_to_event_loop

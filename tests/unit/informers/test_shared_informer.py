@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
 import msgspec
 import pytest
@@ -165,7 +164,7 @@ async def test_factory_shares_informers_and_starts_late_ones(harness):
 
 @pytest.mark.virtual_time
 async def test_acquired_informer_ends_with_its_last_handler(harness):
-    factory, nodes = harness.informers, dataclasses.replace(NODES, type=PartialObjectMetadata)
+    factory, nodes = harness.informers, msgspec.structs.replace(NODES, type=PartialObjectMetadata)
     async with harness.run_informers():
         acquired = factory.acquire_informer(nodes)
         assert factory.acquire_informer(NODES) is acquired
