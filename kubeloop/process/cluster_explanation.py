@@ -46,7 +46,7 @@ from kubeloop.kube.objects.resources import (
     Resource,
 )
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
+from kubeloop.process.control_plane.scheduler_plugins import plugins_for
 from kubeloop.process.endpoint.owner_pods import find_owner, first_pending, owner_document
 from kubeloop.process.endpoint.trace_targets import POD_GROUP_KIND, Target, resolve
 from kubeloop.scheduler.cache.node_info import PodInfo, may_be_devices
@@ -225,6 +225,12 @@ class ClusterExplanation:
         existing = {(namespace, name) for namespace, _, name in (key.partition("/") for key in keys)}
         return f"{resolve(POD_GROUP_KIND, target.name, '', existing, incomplete='')}/{target.name}"
 
+    def _scheduler(
+        self, informers: InformerFactory, configuration: SchedulerConfiguration, left_out: Collection[str]
+    ) -> Scheduler:
+        configuration = _without_plugins(configuration, left_out)
+        return Scheduler(self._context(), informers, configuration, plugins_for(configuration.profiles))
+
     def _context(self) -> SchedulerContext:
         events = EventBroadcaster(self._client, clock=self._clock, rng=self._rng)  # never runs, so nothing is written
         return SchedulerContext(
@@ -251,7 +257,7 @@ class ClusterExplanation:
         pods = [*pods]
         informers = InformerFactory(self._client, clock=self._clock, rng=self._rng)
         if not read:
-            scheduler = Scheduler(self._context(), informers, _without_plugins(configuration, {_DEVICES}), ALL_PLUGINS)
+            scheduler = self._scheduler(informers, configuration, {_DEVICES})
             await informers.informer(NODES).replace(await self._nodes_of(pods))
             await informers.informer(PODS).replace({pod.key: pod for pod in pods})
             return scheduler
@@ -264,7 +270,7 @@ class ClusterExplanation:
         by_resource = dict(zip(resources, objects, strict=True))
         self._find_unchecked(configuration, pods, by_resource[PODS].values(), with_devices=with_devices)
         left_out = {*self._unchecked, *(() if with_devices else (_DEVICES,))}
-        scheduler = Scheduler(self._context(), informers, _without_plugins(configuration, left_out), ALL_PLUGINS)
+        scheduler = self._scheduler(informers, configuration, left_out)
         for resource, by_key in by_resource.items():  # pods come last: they refer to all others
             if resource is PODS and _DEVICES in self._unchecked:
                 by_key |= {pod.key: _without_extended_resources(pod) for pod in pods}

@@ -10,7 +10,7 @@
     resource_scores.py          scores by utilization that differ from those of NodeResourcesFit
     volume_limits.py            limits of one cloud's disks per node
 
-Nothing else in `scheduler` imports this folder: the process passes POLICY_KIND to config.load and LEGACY_PLUGINS to the
-scheduler. Most plugins have only the per-node form: Policy documents come with clusters of a size for which that is
-fast enough.
+Nothing else in `scheduler` imports this folder: the process passes POLICY_KIND to config.load and ALL_PLUGINS to a
+scheduler with one of these plugins. Most plugins have only the per-node form: Policy documents come with clusters of a
+size for which that is fast enough.
 """

@@ -1,4 +1,4 @@
-"""The plugins of older schedulers by name, for the registry of a scheduler that accepts Policy documents."""
+"""Registry of a scheduler that accepts Policy documents: the in-tree plugins and those of older schedulers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from kubeloop.scheduler.legacy_policy.volume_limits import (
     MaxEBSVolumeCount,
     MaxGCEPDVolumeCount,
 )
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 
-LEGACY_PLUGINS: Registry = {
+ALL_PLUGINS: Registry = {
+    **IN_TREE_PLUGINS,
     "SelectorSpread": SelectorSpread,
     "NodePreferAvoidPods": NodePreferAvoidPods,
     "NodeResourcesLeastAllocated": NodeResourcesLeastAllocated,

@@ -101,11 +101,11 @@ async def read_policy_config_map(client: ApiClient, namespace: str, name: str) -
 
 
 def _check_plugins_and_certificates(config: SchedulerConfiguration, path: Path) -> None:
-    from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
+    from kubeloop.process.control_plane.scheduler_plugins import plugins_for
     from kubeloop.scheduler.framework.profile_plugins import check_profiles
 
     try:
-        check_profiles(config.profiles, ALL_PLUGINS)
+        check_profiles(config.profiles, plugins_for(config.profiles))
         if config.extenders:
             from kubeloop.scheduler.extenders.extender import tls_context
 

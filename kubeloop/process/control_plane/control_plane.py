@@ -431,7 +431,7 @@ class ControlPlane:
         return self.scheduler is not None and self.scheduler.waits_for_busy_server
 
     def _new_scheduler(self) -> Scheduler:
-        from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
+        from kubeloop.process.control_plane.scheduler_plugins import plugins_for
         from kubeloop.scheduler.scheduler import Scheduler
 
         context = SchedulerContext(
@@ -445,7 +445,8 @@ class ControlPlane:
             group_traces=self.tracing.groups,
             turn_ended=self._pace.resume,
         )
-        scheduler = Scheduler(context, self.informers, self.settings.scheduler, ALL_PLUGINS)
+        config = self.settings.scheduler
+        scheduler = Scheduler(context, self.informers, config, plugins_for(config.profiles))
         self._registry.register(SchedulerGaugesCollector(scheduler.gauges))
         return scheduler
 

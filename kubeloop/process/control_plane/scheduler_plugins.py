@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from kubeloop.scheduler.config.types import Profile
 from kubeloop.scheduler.framework.profile_plugins import Registry
-from kubeloop.scheduler.legacy_policy.plugins import LEGACY_PLUGINS
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 
-ALL_PLUGINS: Registry = {**IN_TREE_PLUGINS, **LEGACY_PLUGINS}
+
+def plugins_for(profiles: Iterable[Profile]) -> Registry:
+    """Return the in-tree plugins, with those of older schedulers if a profile enables a plugin that is not in-tree."""
+    if all(plugin.name in IN_TREE_PLUGINS for profile in profiles for plugin in profile.enabled()):
+        return IN_TREE_PLUGINS
+    from kubeloop.scheduler.legacy_policy.plugins import ALL_PLUGINS
+
+    return ALL_PLUGINS

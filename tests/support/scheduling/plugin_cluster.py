@@ -16,7 +16,6 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.workload_types import PodGroup
-from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extender import Extender
 from kubeloop.scheduler.api.listers import Listers
@@ -30,6 +29,7 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.legacy_policy.plugins import ALL_PLUGINS
 from kubeloop.scheduler.metrics import NO_METRICS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.simulation.recorded_events import RecordedEvents

@@ -15,9 +15,9 @@ from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import NODES, POD_GROUPS, PODS, Resource
 from kubeloop.kube.objects.workload_types import PodGroup
-from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
+from kubeloop.scheduler.legacy_policy.plugins import ALL_PLUGINS
 from kubeloop.scheduler.scheduler import Scheduler
 from support.apiserver.fake_apiserver import FakeApiServer, Write
 from support.apiserver.faulty_transport import SentRequest

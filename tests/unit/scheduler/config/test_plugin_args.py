@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
-from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.config.plugin_args import (
     ARGS_TYPES,
     CPU_AND_MEMORY,
@@ -19,6 +18,7 @@ from kubeloop.scheduler.config.plugin_args import (
     VolumeBindingArgs,
     with_defaults,
 )
+from kubeloop.scheduler.legacy_policy.plugins import ALL_PLUGINS
 
 GPU = ResourceSpec(name="gpu", weight=3)
 

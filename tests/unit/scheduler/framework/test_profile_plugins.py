@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.api.extension_points import FilterPlugin, ReservePlugin
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
@@ -22,6 +21,7 @@ from kubeloop.scheduler.framework.profile_plugins import (
     implements,
     plugins_at,
 )
+from kubeloop.scheduler.legacy_policy.plugins import ALL_PLUGINS
 
 
 class Filters:

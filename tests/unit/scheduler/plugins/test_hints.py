@@ -8,10 +8,10 @@ import pytest
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import BY_GROUP_KIND
-from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, Hint
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.profile_plugins import create_plugin
+from kubeloop.scheduler.legacy_policy.plugins import ALL_PLUGINS
 from kubeloop.scheduler.queue.queueing_hints import registrations
 from support.scheduling.plugin_cluster import PluginCluster, make_member, make_node, make_pod, make_pod_group
 

@@ -9,13 +9,13 @@ import pytest
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import BY_GROUP_KIND
-from kubeloop.process.control_plane.scheduler_plugins import ALL_PLUGINS
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, Hint
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.results import on_event
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.profile_plugins import create_plugin
+from kubeloop.scheduler.legacy_policy.plugins import ALL_PLUGINS
 from kubeloop.scheduler.metrics import NO_METRICS
 from kubeloop.scheduler.queue.queueing_hints import (
     HINTS_DECIDED_BY_SPEC,
