@@ -15,12 +15,12 @@ reason for not using a library.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
 import math
 import ssl
 import sys
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -53,6 +53,7 @@ _TRIM_CONNECTIONS = 500  # closed ones after which their memory is returned to t
 _SHUTDOWN_SECONDS = 0.5  # for watches to end at shutdown
 _MAX_UNREAD_BYTES = 1 << 20  # of an upgraded connection; reading pauses at this number
 _READS = ("GET", "HEAD")
+_GZIP = 31  # window bits of zlib for the largest window with a header of gzip
 _GZIP_FROM_BYTES = 128 * 1024  # source: apiserver endpoints/handlers/responsewriters
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -410,7 +411,7 @@ class _Connection(SharedBufferProtocol):
             return
         extra_headers = b""
         if len(body) >= self._server.gzip_from_bytes and "gzip" in request.headers.get("accept-encoding", ""):
-            body = gzip.compress(body, compresslevel=1)
+            body = zlib.compress(body, level=1, wbits=_GZIP)
             extra_headers = b"Content-Encoding: gzip\r\n"
         if response.status != HTTPStatus.NOT_MODIFIED:  # its length would be that of the omitted body
             extra_headers += b"Content-Length: %d\r\n" % len(body)
