@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, closest_names
 
 
 def load_object(name: str, group: str, noun: str, known: Iterable[str]) -> Any:
@@ -35,7 +34,7 @@ def load_object(name: str, group: str, noun: str, known: Iterable[str]) -> Any:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "did you mean ...?" with the name that is most like `name`; "" if none is."""
     lower = {candidate.lower(): candidate for candidate in known}
-    similar = difflib.get_close_matches(name.lower(), lower, n=1)
+    similar = closest_names(name.lower(), lower)
     return f"did you mean {lower[similar[0]]!r}?" if similar else ""
 
 

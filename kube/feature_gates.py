@@ -18,14 +18,13 @@ Imports msgspec and `user_error` only.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, closest_names
 
 Stage = Literal["ALPHA", "BETA", "GA", "DEPRECATED"]
 Part = Literal["apiserver", "controllers", "scheduler"]
@@ -171,7 +170,7 @@ def _enabled(values: Mapping[str, bool], name: str) -> bool:
 
 
 def _unrecognized(name: str) -> UserError:
-    similar = difflib.get_close_matches(name, GATES, n=1)
+    similar = closest_names(name, GATES)
     return UserError(f"unrecognized feature gate: {name}", hint=f"did you mean {similar[0]}?" if similar else _hint())
 
 

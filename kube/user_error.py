@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -11,6 +12,13 @@ class UserError(Exception):
     def __init__(self, problem: str, *, hint: str) -> None:
         super().__init__(problem)
         self.hint = hint
+
+
+def closest_names(name: str, names: Iterable[str], *, count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return up to `count` of `names` that the user may have meant by `name`, best first."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, names, count, cutoff)
 
 
 def read_text(path: str | Path, *, hint: str, option: str = "") -> str:

@@ -6,7 +6,6 @@ pkg/server/options/admission.go.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.admission.configuration_file import read_plugin_configuration
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, closest_names
 
 Extent = Literal["complete", "partly", "not"]
 
@@ -115,7 +114,7 @@ def parse_plugins(
 def _parse_names(option: str, texts: Iterable[str]) -> frozenset[str]:
     names = frozenset(name.strip() for text in texts for name in text.split(",") if name.strip())
     for name in sorted(names - _EXTENTS.keys()):
-        similar = difflib.get_close_matches(name, _EXTENTS, n=1)
+        similar = closest_names(name, _EXTENTS)
         hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(sorted(_EXTENTS))}"
         raise UserError(f'--{option} plugin "{name}" is unknown', hint=hint)
     return names

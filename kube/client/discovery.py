@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import msgspec
 
 from kubeloop.kube.client.api_client import ApiClient
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.user_error import closest_names
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
@@ -53,7 +53,7 @@ class ResourceMap:
         same = sorted(version for version, served in self._by_kind if served == kind)
         if same:
             return f"{kind} is served as {' and '.join(same)}"
-        near = difflib.get_close_matches(kind, {served for _, served in self._by_kind}, n=1)
+        near = closest_names(kind, {served for _, served in self._by_kind})
         return f"did you mean {near[0]}?" if near else ""
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NoReturn
 
 import click
 
 from kubeloop.cli.options.options import GroupedOption, declared_options
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, closest_names
 
 _SHOW_ALL = f"{__name__}.show_all"  # key in the context's meta
 _COLUMN = 30  # maximum width of the names of options, as click's default
@@ -132,6 +131,6 @@ class HelpGroup(HelpCommand, click.Group):
             commands = group.commands if isinstance(group, click.Group) else ()
             hints |= {command: f"use {ctx.command_path} {group.name} {command}" for command in commands}
         hints |= {command: f"did you mean {ctx.command_path} {command}?" for command in self.commands}
-        match = next(iter(get_close_matches(name, sorted(hints), n=1)), "")
+        match = next(iter(closest_names(name, sorted(hints))), "")
         hint = hints.get(match, f"{ctx.command_path} --help lists the commands")
         raise UserError(f"{ctx.command_path} has no command {name!r}", hint=hint)

@@ -8,7 +8,6 @@ failure mode. kubectl can make the same changes. In a cluster with another API s
 from __future__ import annotations
 
 import asyncio
-import difflib
 import functools
 import json
 import random
@@ -38,7 +37,7 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.kube.uids import new_uid
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, closest_names
 from kubeloop.process.api_server_check import unreachable_error
 from kubeloop.process.development_cluster.node_options import node_capacity, read_stage_files
 from kubeloop.process.process_files import development_kubeconfig
@@ -258,7 +257,7 @@ async def _selected_nodes(client: ApiClient, selection: NodeSelection) -> list[J
     present = {node["metadata"]["name"]: node for node in nodes}
     for name in selection.names:
         if name not in present:
-            similar = difflib.get_close_matches(name, present, 3, 0.5)
+            similar = closest_names(name, present, count=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(similar)}?" if similar else _LIST_HINT
             raise UserError(f"no {kind} {name!r}", hint=hint)
     return [present[name] for name in dict.fromkeys(selection.names)]

@@ -5,7 +5,6 @@ Converts options to the settings of a cluster's parts; the plugin parses them fr
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -16,7 +15,7 @@ import msgspec
 from kubeloop.devcluster.admission.plugin_settings import KUBEADM_PLUGINS, PluginSettings, parse_plugins
 from kubeloop.devcluster.authorization.mode_names import DEFAULT_MODES, parse_authorization_modes
 from kubeloop.kube.feature_gates import FeatureGates, gang_scheduling_text
-from kubeloop.kube.user_error import UserError, read_text
+from kubeloop.kube.user_error import UserError, closest_names, read_text
 from kubeloop.process.control_plane.service_range import parse_service_range
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
     fields = ClusterOptions.__struct_fields__
     for name in changes:
         if name not in fields:
-            similar = difflib.get_close_matches(name, fields, n=1)
+            similar = closest_names(name, fields)
             hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(fields)}"
             raise UserError(f"a cluster has no option '{name}'", hint=hint)
     if "scheduler_config" in changes:

@@ -68,6 +68,7 @@ DEFERRED: dict[str, dict[str, float]] = {
     "kube": {
         "cryptography": 42.4,
         "ctypes": 1.2,
+        "difflib": 1.0,
         "hpack": 25.1,
         "http": 1.3,
         "importlib": 8.1,
@@ -145,6 +146,7 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.scheduler.explain.pod_group": 324.9,
         "kubeloop.scheduler.extenders.extender": 196.2,
         "kubeloop.scheduler.framework.profile_plugins": 207.8,
+        "kubeloop.scheduler.legacy_policy.plugins": 6.9,
         "kubeloop.scheduler.legacy_policy.policy": 52.8,
         "kubeloop.scheduler.legacy_policy.volume_limits": 210.1,
         "kubeloop.scheduler.scheduler": 224.2,
@@ -176,11 +178,11 @@ DEFERRED: dict[str, dict[str, float]] = {
 }
 """Modules that may be imported inside functions, by folder, with the CPU milliseconds of the import. In `cel` and
 `kubeloop`: after the import of the module that defers it, the least of all. Elsewhere: after that of
-kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors; modules of devices: of
-kubeloop.scheduler.scheduler and the in-tree plugins; devcluster: of all modules of a started `kubeloop apiserver`, for
-`cryptography` and `tempfile` of kubeloop.cli.up_session). Modules of devcluster.authorization, and those of
-devcluster.audit in `kubeloop`: all of them together, since one that is imported at the start would import most of the
-others."""
+kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors; `difflib`: of kubeloop.kube.user_error;
+modules of devices: of kubeloop.scheduler.scheduler and the in-tree plugins; devcluster: of all modules of a started
+`kubeloop apiserver`, for `cryptography` and `tempfile` of kubeloop.cli.up_session). Modules of devcluster.authorization
+and those of devcluster.audit in `kubeloop`: all of them together, since one that is imported at the start would import
+most of the others."""
 
 
 def module_of(statement: ast.Import | ast.ImportFrom) -> str:

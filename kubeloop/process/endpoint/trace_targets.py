@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from kubeloop.kube.user_error import UserError
+from kubeloop.kube.user_error import UserError, closest_names
 from kubeloop.tracing.spans.owners import POD_GROUP, owner_text, plural_kind
 from kubeloop.tracing.views.pod_lines import relation
 
@@ -122,7 +121,7 @@ def similar_names(name: str, namespace: str, existing: Collection[tuple[str, str
     """
     names = {candidate: ns for ns, candidate in sorted(existing) if candidate and namespace in ("", ns)}
     starting = sorted(candidate for candidate in names if candidate.startswith(name))
-    likely = starting or difflib.get_close_matches(name, sorted(names)[:_MAX_COMPARED], n=_MAX_SUGGESTIONS)
+    likely = starting or closest_names(name, sorted(names)[:_MAX_COMPARED], count=_MAX_SUGGESTIONS)
     if not likely:
         return ""
     more = f" and {len(likely) - _MAX_SUGGESTIONS} more" if len(likely) > _MAX_SUGGESTIONS else ""
