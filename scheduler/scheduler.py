@@ -51,8 +51,6 @@ from kubeloop.scheduler.lister_resources import lister_resources
 from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
 from kubeloop.scheduler.plugins.pod_groups.gang_scheduling import completes_gang
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
-from kubeloop.scheduler.pod_groups.group_conditions import PodGroupConditions
-from kubeloop.scheduler.pod_groups.pod_group_cycle import PodGroupCycle
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queue_settings import QueueObserver, QueueSettings
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, registered_actions, registrations
@@ -62,6 +60,7 @@ from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
+    from kubeloop.scheduler.pod_groups.pod_group_cycle import PodGroupCycle
 
 log = logging.getLogger(__name__)
 # Pods are scheduled for this long per turn of the event loop. With one pod per turn, pods would wait under load for the
@@ -211,6 +210,9 @@ class Scheduler:
         self._registrations = self._register()
 
     def _new_group_cycle(self, context: SchedulerContext) -> PodGroupCycle:
+        from kubeloop.scheduler.pod_groups.group_conditions import PodGroupConditions
+        from kubeloop.scheduler.pod_groups.pod_group_cycle import PodGroupCycle
+
         return PodGroupCycle(
             context,
             self.frameworks,

@@ -166,6 +166,8 @@ DEFERRED: dict[str, dict[str, float]] = {
         "kubeloop.scheduler.extenders.extender": 1.8,
         "kubeloop.scheduler.plugins.dynamic_resources.claim_binding": 62.4,
         "kubeloop.scheduler.plugins.dynamic_resources.device_allocation": 58.5,
+        "kubeloop.scheduler.pod_groups.group_conditions": 1.2,
+        "kubeloop.scheduler.pod_groups.pod_group_cycle": 6.6,
         "kubeloop.tracing.recording.plugin_tracer": 8.6,
     },
     "tracing": {
@@ -179,10 +181,10 @@ DEFERRED: dict[str, dict[str, float]] = {
 """Modules that may be imported inside functions, by folder, with the CPU milliseconds of the import. In `cel` and
 `kubeloop`: after the import of the module that defers it, the least of all. Elsewhere: after that of
 kubeloop.process.control_plane.control_plane (`http`: of kubeloop.kube.errors; `difflib`: of kubeloop.kube.user_error;
-modules of devices: of kubeloop.scheduler.scheduler and the in-tree plugins; devcluster: of all modules of a started
-`kubeloop apiserver`, for `cryptography` and `tempfile` of kubeloop.cli.up_session). Modules of devcluster.authorization
-and those of devcluster.audit in `kubeloop`: all of them together, since one that is imported at the start would import
-most of the others."""
+modules of devices and pod groups: of kubeloop.scheduler.scheduler and the in-tree plugins; devcluster: of all modules
+of a started `kubeloop apiserver`, for `cryptography` and `tempfile` of kubeloop.cli.up_session). Modules of
+devcluster.authorization and those of devcluster.audit in `kubeloop`: all of them together, since one that is imported
+at the start would import most of the others."""
 
 
 def module_of(statement: ast.Import | ast.ImportFrom) -> str:
