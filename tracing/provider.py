@@ -26,7 +26,6 @@ from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, c
 from kubeloop.tracing.journal.trace_journal import JournaledRecord, RecoveredRecords, TraceJournal, journal_key
 from kubeloop.tracing.metrics_interface import NO_METRICS, LostReason, TracedPod, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
-from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.recording.pod_group_recorder import PodGroupRecorder
 from kubeloop.tracing.recording.pod_recorder import ALL_PODS, PodRecorder, PodScope
@@ -89,9 +88,9 @@ class Tracing:
     other OTEL_EXPORTER_OTLP_*, OTEL_BSP_*, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED,
     OTEL_TRACES_EXPORTER; by default those of the process, or of the file that OTEL_CONFIG_FILE names.
 
-    pods, observed_pods  recorders: of pods that this process creates or schedules, and of pods of other control planes
-    open_pods            records of pods whose trace has not ended, of both
-    restored_pods        those of terminated processes, until the informer has synced
+    pods           recorder of pods that this process creates or schedules
+    open_pods      records of pods whose trace has not ended, of `pods` and of an ObservedPodRecorder
+    restored_pods  those of terminated processes, until the informer has synced
     """
 
     def __init__(
@@ -155,7 +154,6 @@ class Tracing:
                 scope=settings.scope,
                 annotates=settings.annotates,
             )
-            self.observed_pods = ObservedPodRecorder(self.open_pods, self.restored_pods, sampler=self.sampler)
             self.groups = PodGroupRecorder(
                 clock=clock,
                 rng=rng,

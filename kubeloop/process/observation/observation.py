@@ -40,6 +40,7 @@ from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.observation.pod_observer import PodObserver
 from kubeloop.tracing.provider import RecordingSettings, Tracing
+from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
 from kubeloop.tracing.recording.open_pod_records import OpenPodRecords
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 from kubeloop.tracing.spans.pod_record import PodRecord
@@ -107,7 +108,7 @@ class Observation:
         self._owners = TopOwners(client)
         self._observer = PodObserver(
             self.tracing.open_pods,
-            self.tracing.observed_pods,
+            ObservedPodRecorder(self.tracing.open_pods, self.tracing.restored_pods, sampler=self.tracing.sampler),
             until_ready=settings.trace_until_ready,
             skew=skew,
             top_owner=self._owners.find,

@@ -10,6 +10,7 @@ import pytest
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.observation.clock_skew import ClockSkew
 from kubeloop.tracing.observation.pod_observer import PodObserver, TopOwner
+from kubeloop.tracing.recording.observed_pod_recorder import ObservedPodRecorder
 from support.traces.observed_pods import LAG_SECONDS, PodStory, node_state, ns
 
 SERVER = "https://cluster"
@@ -25,7 +26,7 @@ def start(make_tracing, make_exporter, manual_clock, tmp_path):
         tracing = make_tracing(manual_clock, exporter, until_ready=True, journal=journal)
         observer = PodObserver(
             tracing.open_pods,
-            tracing.observed_pods,
+            ObservedPodRecorder(tracing.open_pods, tracing.restored_pods, sampler=tracing.sampler),
             until_ready=True,
             skew=ClockSkew(),
             top_owner=lambda namespace, owner: TopOwner("Deployment", "web"),
