@@ -7,7 +7,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
+from kubeloop.process.endpoint.paths import TRACES_PAGE_PATH
 from kubeloop.process.process_files import ProcessRecord, process_file
 
 if TYPE_CHECKING:

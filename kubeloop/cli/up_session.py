@@ -58,9 +58,9 @@ from kubeloop.process.development_cluster.apiserver_process import (
     starting_api_server,
 )
 from kubeloop.process.endpoint.endpoint_listener import open_listener
+from kubeloop.process.endpoint.paths import TRACES_PAGE_PATH
 from kubeloop.process.endpoint.process_pages import add_process_pages
 from kubeloop.process.endpoint.server import EndpointServer
-from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.manifests import Manifest, applied_pods, apply, read_manifests
 from kubeloop.process.metrics.client_metrics import MeasuredTransport

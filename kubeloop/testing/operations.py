@@ -21,7 +21,7 @@ from kubeloop.kube.objects.api_types import Event, Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, PODS, Resource
 from kubeloop.kube.user_error import UserError
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
-from kubeloop.process.endpoint.trace_targets import TRACES_PATH
+from kubeloop.process.endpoint.paths import TRACES_PATH
 from kubeloop.process.manifests import Manifest, apply, objects_of, parse_manifests, read_manifests
 from kubeloop.testing.description import unmet_reasons
 from kubeloop.testing.wait_conditions import WaitCondition, parse_condition

@@ -18,7 +18,7 @@ from kubeloop.cli.endpoint_client import get_json
 from kubeloop.cli.targets import parse_target
 from kubeloop.kube.auth.credentials import connect, context_names, runs_plugin
 from kubeloop.kube.clock import SystemClock
-from kubeloop.process.endpoint.trace_targets import NAMES_PATH
+from kubeloop.process.endpoint.paths import NAMES_PATH
 from kubeloop.process.process_files import current_kubeconfig, development_kubeconfig, list_processes
 from kubeloop.process.python_gc import importing
 

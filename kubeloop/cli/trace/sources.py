@@ -11,7 +11,8 @@ import msgspec
 
 from kubeloop.cli import endpoint_client
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.endpoint.trace_targets import TRACES_PATH, Target, causes_of, resolve, resolve_owner
+from kubeloop.process.endpoint.paths import TRACES_PATH
+from kubeloop.process.endpoint.trace_targets import Target, causes_of, resolve, resolve_owner
 from kubeloop.tracing.views.feed_response import FeedResponse
 from kubeloop.tracing.views.otlp_json import OtlpJsonError, from_otlp
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line

@@ -19,11 +19,9 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Deployment, Pod
 from kubeloop.kube.user_error import UserError
 from kubeloop.kube.values.integers import parse_integer
+from kubeloop.process.endpoint.paths import NAMES_PATH, TRACES_PAGE_PATH, TRACES_PATH
 from kubeloop.process.endpoint.server import EndpointServer, RawResponse
 from kubeloop.process.endpoint.trace_targets import (
-    NAMES_PATH,
-    TRACES_PAGE_PATH,
-    TRACES_PATH,
     causes_of,
     resolve,
     resolve_owner,

@@ -14,9 +14,6 @@ from kubeloop.tracing.views.pod_lines import relation
 POD_GROUP_KIND = POD_GROUP.lower()
 """Kind of a target that is a pod group."""
 
-TRACES_PATH = "/debug/traces"
-NAMES_PATH = f"{TRACES_PATH}/names"
-TRACES_PAGE_PATH = "/traces"
 NEWEST_ONLY = "only the newest traces are stored"
 _MAX_SUGGESTIONS = 5  # in a hint
 _MAX_COMPARED = 500  # names compared for similarity: 20 us each

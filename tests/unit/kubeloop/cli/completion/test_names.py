@@ -17,7 +17,7 @@ from kubeloop.cli.completion.names import contexts, namespaces, nodes, targets
 from kubeloop.cli.completion.shells import candidates
 from kubeloop.cli.main import commands
 from kubeloop.kube.user_error import UserError
-from kubeloop.process.endpoint.trace_targets import NAMES_PATH
+from kubeloop.process.endpoint.paths import NAMES_PATH
 from kubeloop.process.process_files import ProcessRecord, process_file
 
 PARAMETER = commands.params[0]

@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from kubeloop.process.endpoint.paths import NAMES_PATH
 from kubeloop.process.endpoint.trace_pages import TracePages
 from kubeloop.tracing.observation.clock_skew import API_SERVER
 from kubeloop.tracing.views.browser_page import SCRIPTS
@@ -88,7 +89,7 @@ async def test_names_page_returns_names_with_the_prefix(query: str, names: list[
     pods.pending("web-5f-1")
     pods.pending("web-5f-2")
     pods.untraced("old")
-    async with pods.running() as url, aiohttp.request("GET", f"{url}/debug/traces/names?{query}") as response:
+    async with pods.running() as url, aiohttp.request("GET", f"{url}{NAMES_PATH}?{query}") as response:
         assert await response.json() == names
 
 
