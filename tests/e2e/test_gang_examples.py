@@ -29,7 +29,7 @@ def test_gang_with_too_few_devices_is_reported_with_its_reason(tmp_path):
     devices = tmp_path / "devices.yaml"
     devices.write_text(DEVICES.read_text().replace("count: 8", "count: 4"))
     kubeloop = Kubeloop(tmp_path)
-    result = kubeloop.run("up", "--once", "--timeout", 4, "--devices", devices, *GANG)
+    result = kubeloop.run("up", "--once", "--timeout", 8, "--devices", devices, *GANG)
     assert result.returncode == 1
     assert "podgroup.scheduling.k8s.io/train in default: not scheduled: Unschedulable: 0/1 placements" in result.stderr
     assert re.search(r"pod default/train-\S+ .*: Unschedulable: .* cannot allocate all claims", result.stderr)

@@ -174,9 +174,13 @@ async def responses_with_a_watch(resource: bytes, *requests: bytes) -> list[tupl
         try:
             watch.data_received(b"GET /api/v1/%b?watch=1&resourceVersion=%d HTTP/1.1\r\n%b\r\n" % (resource, start, A))
             await asyncio.sleep(0)
+            expected = 0
             for request in requests:
                 client.data_received(request)
-                await asyncio.sleep(0.01)
+                expected += request.count(b"\r\n\r\n")
+                async with asyncio.timeout(60):
+                    while b"".join(data for name, data in sent if name == "client").count(b"HTTP/1.1 ") < expected:
+                        await asyncio.sleep(0)
         finally:
             client.connection_lost(None)
             watch.connection_lost(None)
