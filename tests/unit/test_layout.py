@@ -38,7 +38,7 @@ OWN_FOLDERS = sorted(
 
 
 class Module(NamedTuple):
-    """What the tests below look for in a module."""
+    """Imports and public classes of a module, and whether it has logic."""
 
     imports: frozenset[str]
     """Absolute names that it imports, anywhere in it; also those of `from a import b`: a and a.b."""
