@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import random
 import shutil
@@ -51,6 +52,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Exclude the modules and the 19,000 tests from garbage collections: each full one would traverse them."""
     with importing():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Import each module in one worker at a time: the first one stores the bytecode, which the others read."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open() as module:
+        fcntl.flock(module, fcntl.LOCK_EX)
         return (yield)
 
 
