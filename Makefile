@@ -70,7 +70,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
-	MYPYPATH=tests $(BIN)/mypy --scripts-are-modules --follow-imports=silent $(BENCHMARKS)
+	MYPYPATH=tests $(BIN)/mypy --scripts-are-modules $(BENCHMARKS)
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
