@@ -106,18 +106,23 @@ $(VENV)-docs/installed: docs/requirements.txt
 	$(VENV)-docs/bin/pip install --quiet --require-hashes --requirement docs/requirements.txt
 	touch $@
 
+# on all cores; pip uses one. Examples of invalid syntax in a package are not errors
+COMPILE = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+
 $(VENV)/installed: requirements.txt pyproject.toml
 	@$(PYTHON) kubeloop/python_version.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements.txt
+	$(BIN)/pip install --quiet --no-compile --require-hashes --requirement requirements.txt
 	$(BIN)/pip install --quiet --no-deps --editable .
+	$(COMPILE)
 	touch $@
 
 $(VENV)/installed-dev: requirements-dev.txt pyproject.toml
 	@$(PYTHON) kubeloop/python_version.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.txt
-	$(BIN)/pip install --quiet --no-deps --editable .
+	$(BIN)/pip install --quiet --no-compile --require-hashes --requirement requirements-dev.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	$(COMPILE)
 	touch $(VENV)/installed $@
 
 clean:
