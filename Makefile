@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # some environments of CI set it; each of the processes that the tests start would compile all of kubeloop
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test clients operator-faults bench faults soak hostile kill schemathesis mutants lint format lock image release docs clean
+.PHONY: up test clients client-builds operator-faults bench faults soak hostile kill schemathesis mutants lint format lock image release docs clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -17,11 +17,16 @@ test: $(VENV)/installed-dev
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --timeout 300 --timeout-method signal $(ARGS)
 
 # programs with the client libraries of other languages; those whose toolchain or packages are missing are skipped with
-# the reason, and those that are not built after BUILD_SECONDS
+# the reason, and those that are not built after BUILD_SECONDS. The builds need no .venv; OUTPUT: file for what is printed
 CLIENTS ?=
 BUILD_SECONDS ?= 900
-clients: $(VENV)/installed-dev
-	$(BIN)/python tests/clients/run.py --build-seconds $(BUILD_SECONDS) $(CLIENTS)
+OUTPUT ?=
+clients: client-builds $(VENV)/installed-dev
+	nice -n 5 $(BIN)/python tests/clients/run.py --built build/clients $(if $(OUTPUT),>>$(OUTPUT) 2>&1)
+
+client-builds:
+	@$(PYTHON) kubeloop/python_version.py
+	nice -n 5 $(PYTHON) tests/clients/run.py --build build/clients --build-seconds $(BUILD_SECONDS) $(CLIENTS) $(if $(OUTPUT),>>$(OUTPUT) 2>&1)
 
 # planted defects in an operator in Python and one in Go: each must be found, and none in the correct operator
 REPETITIONS ?= 10

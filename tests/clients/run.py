@@ -3,11 +3,13 @@
     python tests/clients/run.py              all languages; one whose toolchain is missing is skipped with the reason
     python tests/clients/run.py go rust      these languages only
     python tests/clients/run.py --build-seconds 90   languages that are not built after this time are skipped
+    python tests/clients/run.py --build FILE   only builds, without kubeloop, and stores the names of what is built
+    python tests/clients/run.py --built FILE   tests what is built
 
-`make clients` runs it. A language whose packages cannot be downloaded is skipped as well. Prints a line per program and
-the output of those that fail. Programs connect to a `kubeloop up` with answers.yaml, by KUBECONFIG. Those of Go start
-their API server with envtest, from `kubeloop envtest`, unless KUBEBUILDER_ASSETS names the folder of another one, such
-as the real kube-apiserver.
+`make clients` runs the last two. A language whose packages cannot be downloaded is skipped as well. Prints a line per
+program and the output of those that fail. Programs connect to a `kubeloop up` with answers.yaml, by KUBECONFIG. Those
+of Go start their API server with envtest, from `kubeloop envtest`, unless KUBEBUILDER_ASSETS names the folder of
+another one, such as the real kube-apiserver.
 """
 
 from __future__ import annotations
@@ -115,42 +117,60 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="languages")
     parser.add_argument("--build-seconds", type=float, default=BUILD_SECONDS, help="for all downloads and builds")
+    parser.add_argument("--build", type=Path, metavar="FILE", help="only build; store names of languages in FILE")
+    parser.add_argument("--built", type=Path, metavar="FILE", help="test the languages in FILE, which are built")
     options = parser.parse_args(arguments)
     names: Sequence[str] = options.names
     if unknown := set(names) - {language.name for language in LANGUAGES}:
         print(f"no client in {', '.join(sorted(unknown))}; there are {', '.join(row.name for row in LANGUAGES)}")
         return 2
-    languages = []
-    for language in LANGUAGES:
-        if names and language.name not in names:
-            continue
+    if options.built:
+        names = options.built.read_text().split()
+        return 0 if tests_pass([language for language in LANGUAGES if language.name in names]) else 1
+    built, passed = build([row for row in LANGUAGES if not names or row.name in names], options.build_seconds)
+    if options.build:
+        options.build.parent.mkdir(exist_ok=True)
+        options.build.write_text("".join(f"{language.name}\n" for language in built))
+    else:
+        passed &= tests_pass(built)
+    return 0 if passed else 1
+
+
+def build(languages: Sequence[Language], seconds: float) -> tuple[list[Language], bool]:
+    """Return the languages whose clients are built, and whether no build has failed."""
+    built, passed = [], True
+    for language in languages:
         if shutil.which(language.tool) is None:
             print(f"clients/{language.name}: skipped: {language.tool} is not on the PATH", flush=True)
-        else:
-            languages.append(language)
+            continue
+        began = time.monotonic()
+        result = builds(language, seconds)
+        seconds -= time.monotonic() - began
+        if result:
+            built.append(language)
+        passed &= result is not False
+    return built, passed
+
+
+def tests_pass(languages: Sequence[Language]) -> bool:
+    """Run the clients of the languages against kubeloop. False if one fails."""
     with contextlib.ExitStack() as stack:
         environment = dict(os.environ)
         if "KUBEBUILDER_ASSETS" not in environment:
             environment["KUBEBUILDER_ASSETS"] = envtest_folder()
         if any(language.needs_cluster for language in languages):
             environment["KUBECONFIG"] = stack.enter_context(running_cluster())
-        passed, seconds_left = True, options.build_seconds
-        for language in languages:
-            began = time.monotonic()
-            built = builds(language, environment, seconds_left)
-            seconds_left -= time.monotonic() - began
-            if built is not None:
-                passed &= built and passes(language, environment)
-    return 0 if passed else 1
+        results = [passes(language, environment) for language in languages]
+    return all(results)
 
 
-def builds(language: Language, environment: Mapping[str, str], seconds: float) -> bool | None:
+def builds(language: Language, seconds: float) -> bool | None:
     """Build the clients of the language. False if a command fails; None, after the reason is printed, if the packages
     cannot be downloaded or `seconds` are over."""
     began = time.monotonic()
     for command in (*language.download, *language.build):
         seconds_left = seconds - (time.monotonic() - began)
-        failure = failure_of(command, language, environment, timeout=seconds_left) if seconds_left > 0 else TOO_LONG
+        failure = failure_of(command, language, os.environ, timeout=seconds_left) if seconds_left > 0 else TOO_LONG
         if command in language.download and failure:
             print(f"clients/{language.name}: skipped: no packages: {failure}", flush=True)
             return None
