@@ -14,7 +14,6 @@ import pkgutil
 import random
 import re
 from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -213,10 +212,9 @@ def span_names() -> dict[str, str]:
         "tracing/recording/plugin_tracer.py": {"(named by the plugin)"},
     }
     names = {name: path for path, table in tables.items() for name in table}
-    for path, tree in _modules():
-        if path.startswith(("tracing/spans/", "tracing/recording/")):
-            for name in _recorded(tree):
-                names.setdefault(name, path)
+    for path, tree in _modules("tracing/spans/", "tracing/recording/"):
+        for name in _recorded(tree):
+            names.setdefault(name, path)
     return names
 
 
@@ -235,31 +233,23 @@ def _recorded(tree: ast.AST) -> Iterator[str]:
                 yield value.value
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
+def _modules(*folders: str, text: re.Pattern[str] | None = None) -> Iterator[tuple[str, ast.Module]]:
+    """Yield the modules of the folders, by path; with `text`, those in which it occurs."""
     for package in _PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = str(path.relative_to(ROOT))
-            if not any(name.startswith(f"kubeloop/{other}/") for other in _PACKAGES):
-                yield name, _parsed(path)
+            if name.startswith(folders) and not any(name.startswith(f"kubeloop/{other}/") for other in _PACKAGES):
+                source = path.read_text()
+                if text is None or text.search(source):
+                    yield name, ast.parse(source)
 
 
-@cache
-def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def _strings(*folders: str) -> Iterator[tuple[str, str]]:
+def _strings(*folders: str, text: re.Pattern[str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield the texts in modules of the folders, with the parts of f-strings, and the path of each module."""
-    for path, tree in _modules():
-        if path.startswith(folders):
-            for text in _constants(tree):
-                yield text, path
-
-
-@cache
-def _constants(tree: ast.Module) -> list[str]:
-    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return [value for value in constants if isinstance(value, str)]
+    for path, tree in _modules(*folders, text=text):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value, path
 
 
 def _conventions(package: str) -> set[str]:
@@ -287,7 +277,7 @@ def _settings_page() -> str:
 
 def _named(pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
     found: dict[str, str] = {}
-    for text, path in _strings(""):
+    for text, path in _strings("", text=pattern):
         if pattern.fullmatch(text) and text not in _OTHER_CONSTANTS:
             found.setdefault(text, path)
     return [(f"`{name}`", f"`{path}`") for name, path in sorted(found.items())]
