@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
 from kubeloop.process.python_gc import _LONG_SECONDS, short_collections
-
-
-@pytest.fixture(autouse=True)
-def no_frozen_objects() -> Iterator[None]:
-    gc.unfreeze()
-    yield
-    gc.freeze()  # as after the collection of the tests
 
 
 class TrackedObject:
@@ -43,7 +35,7 @@ def test_objects_are_frozen_after_a_long_collection(generation: int, takes_secon
         assert gc.get_threshold()[0] > threshold[0]
         gc.collect(generation)
         assert is_frozen(tracked) == frozen
-        gc.unfreeze()
+        tracked = TrackedObject()
         gc.collect(0)  # a collection of a young generation never freezes
         assert not is_frozen(tracked)
     gc.collect()
