@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,9 +69,11 @@ class Runner:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory) -> Iterator[Path]:
     """The temporary folder of a runner, where the first step of the first test installs kubeloop."""
-    return tmp_path_factory.mktemp("runner")
+    folder = tmp_path_factory.mktemp("runner")
+    yield folder
+    shutil.rmtree(folder)  # pytest would keep it for three runs, and then remove it while no test runs
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,13 @@ specs = filter(None, (getattr(module, "__spec__", None) for module in sys.module
 print([spec.name for spec in specs if spec.cached is not None and not os.path.exists(spec.cached)])
 """
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # pip downloads
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """A temporary folder that does not outlast a test: pytest would keep thousands of files for three runs."""
+    yield tmp_path
+    shutil.rmtree(tmp_path)
 
 
 def run(*arguments: str | Path, folder: Path, **environment: str) -> str:
@@ -97,8 +105,9 @@ def test_wheel_of_a_release_runs_in_a_clean_environment(tmp_path, needs_kubectl)
         assert {name for name in built.namelist() if "dist-info" not in name} <= modules
 
     venv = tmp_path / "venv"
-    run(sys.executable, "-m", "venv", venv, folder=tmp_path)
-    run(venv / "bin/pip", "install", "--quiet", "--no-compile", artifacts / wheel, folder=tmp_path)
+    run(sys.executable, "-m", "venv", "--without-pip", venv, folder=tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", venv)
+    run(*pip, "install", "--quiet", "--no-compile", artifacts / wheel, folder=tmp_path)
     path = f"{venv / 'bin'}:{Path(shutil.which('kubectl') or '').parent}:/usr/bin:/bin"
     version = run(venv / "bin/kubeloop", "version", folder=tmp_path)
     assert version.startswith(f"kubeloop {__version__} (")
