@@ -70,17 +70,23 @@ def kubeloop_scheduler(server: RealApiServer, config: Path, feature_gates: str) 
 
 
 def outcomes(
-    folder: Path, run: RunScheduler, gates: Sequence[str], batches: Iterable[Sequence[PodGroupCase]]
+    folder: Path,
+    run: RunScheduler,
+    gates: Sequence[str],
+    batches: Iterable[Sequence[PodGroupCase]],
+    async_api_calls: bool,
 ) -> dict[str, JSON]:
     """Return the outcome of each case by its name. Each batch is scheduled at once, by a new scheduler.
 
     An outcome has several parts; the value of each is a list of alternatives. Two outcomes agree in a part if they have
     any alternative in common: all messages that a pod had, or the last ones, as some depend on how far an eviction is.
-    There are NODES nodes in each batch, as messages count them.
+    There are NODES nodes in each batch, as messages count them. async_api_calls: the scheduler's feature gate.
     """
     server_gates = ",".join(f"{gate}=true" for gate in gates)
     # kubeloop tries no group before its backoff has expired; kube-scheduler only without this gate.
     feature_gates = f"{server_gates},SchedulerPopFromBackoffQ=false"
+    if async_api_calls:
+        feature_gates += ",SchedulerAsyncAPICalls=true"
     flags = {"feature-gates": server_gates, "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
     with real_apiserver(folder, flags) as server:
         config = folder / "scheduler.yaml"

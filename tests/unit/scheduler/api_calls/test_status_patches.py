@@ -49,6 +49,25 @@ async def test_pod_is_bound_after_its_status_patch(cluster: Any, scheduling: Any
     assert slow_patches == [f"{message} ...", message, "web bound"]
 
 
+@pytest.mark.parametrize("enabled", [False, True])
+async def test_no_pod_waits_for_the_status_patch_of_the_one_before(
+    enabled: bool, cluster: Any, scheduling: Any, slow_patches: list[str]
+):
+    """The next pod is scheduled while the victim of the first one exists, so that it gets the other node."""
+    cluster.node("a", cpu="5")
+    cluster.node("b", cpu="2")
+    cluster.pod("victim", cpu="3", nodeName="a")
+    cluster.pod("preemptor", cpu="3", priority=100)
+    cluster.pod("next", cpu="2", priority=10)
+    async with scheduling(gates={"SchedulerAsyncAPICalls": enabled}):
+        await asyncio.sleep(1)
+        assert cluster.node_of("default/next") == "b"
+        assert cluster.stored_pod("default/victim") is not None
+        await asyncio.sleep(30)
+        assert cluster.node_of("default/preemptor") == "a"
+        assert cluster.stored_pod("default/victim") is None
+
+
 async def test_settle_drops_unsent_patches(cluster: Any, slow_patches: list[str]):
     patches = StatusPatches(cluster.server.client, cluster.clock, BackgroundCalls(PluginCluster()))
     web = cluster.pod("web")
