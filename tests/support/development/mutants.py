@@ -692,6 +692,9 @@ def main() -> None:
     parser.add_argument("--tests", action="append", metavar="FOLDER", help="folder of tests to run instead of all")
     parser.add_argument("--without-vectors", action="store_true", help=f"leave out the tests in {VECTOR_TESTS}")
     options = parser.parse_args()
+    for folder in options.folders:
+        if not f"{folder}/".startswith(tuple(f"{recorded}/" for recorded in FOLDERS)):
+            parser.error(f"{folder}: the executed lines are recorded in {', '.join(FOLDERS)} only")
     test_folders = options.tests or TESTS
     if options.without_vectors:
         test_folders = [folder for folder in test_folders if not f"{folder}/".startswith(VECTOR_TESTS)]
