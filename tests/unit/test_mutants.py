@@ -199,6 +199,7 @@ def test_mutants_of_functions_are_tested_after_the_collection(tmp_path):
         "from mutated_module import LIMIT, doubled\ndef test_it(): assert (doubled(LIMIT), LIMIT) == (8, 4)"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .")
+    (tmp_path / "conftest.py").write_text("import gc\ndef pytest_collection_finish(): gc.freeze()")  # as tests/ does
     mutated = [
         MODULE.replace("count * 2", "count // 2"),  # killed
         MODULE.replace("count * 2", "2 * count"),  # survives

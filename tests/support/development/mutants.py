@@ -365,6 +365,7 @@ class _CollectedTests:
         if session.testsfailed:
             return False  # pytest prints the errors of the collection
         self._items = {item.nodeid: item for item in session.items}
+        gc.unfreeze()  # get_objects() leaves out what is frozen after the collection
         for value in gc.get_objects():
             if isinstance(value, FunctionType):
                 self._functions[value.__code__.co_filename].append(value)
