@@ -393,6 +393,7 @@ async def test_metrics_of_attempts_queues_and_plugins(cluster, scheduling):
     cluster.node("a", cpu="1")
     cluster.node("b", cpu="1")
     async with scheduling(metrics=metrics):
+        await asyncio.sleep(10)
         for number in range(12):
             cluster.pod(f"p{number}", cpu="10m")
         cluster.pod("big", cpu="2")
@@ -403,6 +404,8 @@ async def test_metrics_of_attempts_queues_and_plugins(cluster, scheduling):
     assert [result for result, *_ in calls["attempt"]].count("scheduled") == 12
     assert ("unschedulable", "default-scheduler") in {call[:2] for call in calls["attempt"]}
     assert len(calls["pod_scheduled"]) == 12
+    assert {attempts for attempts, *_ in calls["pod_scheduled"]} == {1}
+    assert all(0.0 <= seconds <= 2.0 for _, seconds, *_ in calls["pod_scheduled"])
     assert calls["queue_incoming"][0] == ("active", "UnschedulablePodAdd")
     reported = [call[:2] for call in calls["extension_point"]]
     for point in ("PreFilter", "Filter", "PreScore", "Score", "Reserve", "Permit", "Bind", "PostBind"):

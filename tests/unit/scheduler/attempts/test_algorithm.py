@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kubeloop.scheduler.api.extender import ExtenderError
@@ -147,6 +148,14 @@ async def test_nominated_node_is_tried_alone_first() -> None:
     cluster.refresh()
     facts = await schedule(algorithm(cluster), cluster, pod)
     assert (facts.node, facts.feasible) == ("n0", 2)
+
+
+@pytest.mark.parametrize(("candidates", "feasible"), [([1, 2], 1), ([0, 1], 2)])
+async def test_nominated_node_is_tried_first_if_it_is_a_candidate(candidates: list[int], feasible: int) -> None:
+    cluster = nodes(3)
+    attempt = new_attempt(cluster, make_pod("p", cpu="1", status={"nominatedNodeName": "n2"}))
+    chosen = await algorithm(cluster).schedule(attempt, np.array(candidates, np.intp))
+    assert (chosen == "n2", attempt.facts.feasible) == (2 in candidates, feasible)
 
 
 async def test_extender_filters_and_adds_weighted_scores() -> None:

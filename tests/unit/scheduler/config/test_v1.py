@@ -29,7 +29,9 @@ def load(text: str = "") -> SchedulerConfiguration:
 
 
 def test_empty_configuration_is_the_default():
-    assert load() == SchedulerConfiguration()
+    config = load()
+    assert config == SchedulerConfiguration()
+    assert (config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds) == (1, 10)
 
 
 def test_profiles_change_the_default_plugins():

@@ -39,6 +39,12 @@ def test_claim_without_conditions_is_ready_once_it_is_allocated():
     assert not is_ready_for_binding(typed(claim("c")))
 
 
+def test_each_device_with_conditions_must_be_ready():
+    allocation = allocated(("a", "without conditions"), ("a", "d"))
+    allocation["allocation"]["devices"]["results"][1]["bindingConditions"] = ["ready"]
+    assert not is_ready_for_binding(typed(claim("c", status=allocation)))
+
+
 def test_failure_condition():
     with pytest.raises(DeviceBindingFailed, match='device binding failed: claim=c, reason=R, message="m"'):
         is_ready_for_binding(claim_with({"ready": "True", "broken": "True"}))

@@ -100,6 +100,19 @@ SIDECAR = {"restartPolicy": "Always"}
             id="init containers share the largest further request",
         ),
         pytest.param(
+            [container("i", 2), container("j", 2)],
+            [container("a", 1)],
+            {"container-0-request-1": 1, "container-2-request-1": 1},
+            [
+                ("a", "container-2-request-1"),
+                ("i", "container-2-request-1"),
+                ("i", "container-0-request-1"),
+                ("j", "container-2-request-1"),
+                ("j", "container-0-request-1"),
+            ],
+            id="of equal further requests, init containers share the first",
+        ),
+        pytest.param(
             [container("s", 1, **SIDECAR), container("i", 1), container("t", 1, **SIDECAR)],
             [container("a")],
             {"container-0-request-1": 1, "container-2-request-1": 1},

@@ -417,6 +417,20 @@ def test_activate_moves_all_pods_whatever_their_queue():
     model.queue.check()
 
 
+@pytest.mark.parametrize("queue", ["active", "backoff", "unschedulable"])
+def test_pod_that_is_added_again_is_in_the_active_queue_only(queue: str):
+    """A handler may add a pod that an update has queued before."""
+    model = QueueModel()
+    pod = model.pod("p")
+    model.queue.add(pod)
+    if queue != "active":
+        model.fail("NodeResourcesFit" if queue == "unschedulable" else "")
+    assert model.queue_of("p") == queue
+    model.queue.add(pod)
+    assert model.queue_of("p") == "active"
+    model.queue.check()
+
+
 def test_default_settings_are_those_of_kube_scheduler() -> None:
     settings = QueueSettings()
     assert (settings.initial_backoff_seconds, settings.max_backoff_seconds) == (1, 10)

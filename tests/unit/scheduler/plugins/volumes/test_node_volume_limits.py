@@ -185,6 +185,16 @@ def test_pod_with_a_missing_claim_is_rejected(plugin_cluster: Any, node: Any, po
     assert reason.startswith('looking up PVC default/missing: persistentvolumeclaim "missing" not found')
 
 
+def test_claim_of_another_pod_is_no_ephemeral_volume(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("n")])
+    cluster.put("csi_nodes", csi_node("n", a=1))
+    cluster.put("persistent_volume_claims", make_claim("p-v", "volume"))
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    incoming = pod("p", volumes=[{"name": "v", "ephemeral": {}}])
+    with pytest.raises(ClaimError, match="PVC default/p-v was not created for pod default/p"):
+        rejections(plugin, cluster, incoming)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
