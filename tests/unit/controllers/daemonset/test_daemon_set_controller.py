@@ -26,7 +26,7 @@ from kubeloop.tracing.recording.pod_recorder import standalone_pod_recorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.apiserver.faulty_transport import SentRequest, injected_error
+from support.apiserver.faulty_transport import SentRequest, WatchFault, injected_error
 from support.comparison import replay_server
 from support.objects.daemon_sets import LABELS, NOW, daemon_set, daemon_set_body, node, rolling_update
 from support.simulation.daemon_set_simulation import DaemonSetSimulation, node_of
@@ -115,6 +115,16 @@ async def test_unbound_pod_of_a_deleted_node_is_deleted(cluster):
     cluster.pace = cluster.pace.__class__(start=1000.0)
     await apply(cluster, seconds=0.1)
     cluster.delete_node("node-1")
+    await asyncio.sleep(1)
+    assert list(cluster.pods_by_node()) == ["node-0", "node-2"]
+
+
+async def test_unbound_pod_of_a_node_deleted_before_the_start_is_deleted(cluster):
+    cluster.pace = cluster.pace.__class__(start=1000.0)
+    await apply(cluster, seconds=0.1)
+    await cluster.stop()
+    cluster.delete_node("node-1")
+    cluster.start()
     await asyncio.sleep(1)
     assert list(cluster.pods_by_node()) == ["node-0", "node-2"]
 
@@ -454,6 +464,24 @@ async def test_sync_is_postponed_while_the_caches_are_stale_if_the_gate_is_on(en
     else:
         await cluster.controller.reconcile("ns/agent")
     await cluster.stop()
+
+
+async def test_sync_is_postponed_until_the_cache_shows_an_adoption(cluster, monkeypatch):
+    await apply(cluster)
+    monkeypatch.setattr(cluster.controller.queue, "add", lambda key, reason: None)
+    spec = {"nodeName": "node-1", "containers": [{"name": "c", "image": "agent:0"}]}
+    cluster.server.api.create(PODS.path("ns"), {"metadata": {"name": "orphan", "labels": LABELS}, "spec": spec})
+    await asyncio.sleep(1)
+    cluster.server.transport.watch_faults.append(WatchFault("silence", resource="pods"))
+    cluster.server.transport.break_watches("pods")
+    await asyncio.sleep(5)
+    await cluster.controller.reconcile("ns/agent")
+    with pytest.raises(StaleCache) as stale:
+        await cluster.controller.reconcile("ns/agent")
+    assert stale.value.group_resource == "pods"
+    cluster.server.transport.break_watches("pods")
+    await asyncio.sleep(5)
+    await cluster.controller.reconcile("ns/agent")
 
 
 async def test_restarted_controller_changes_nothing(cluster):

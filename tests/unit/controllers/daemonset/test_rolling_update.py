@@ -41,6 +41,11 @@ def test_limits(strategy, expected):
     assert allows_surge(ds) == (expected[0] > 0)
 
 
+def test_limits_without_desired_nodes_stay_zero():
+    """Old pods on nodes that should run none, but may go on to run one, are not replaced."""
+    assert rolling_update_limits(daemon_set(**rolling_update(maxSurge=0, maxUnavailable="50%")), 0) == (0, 0)
+
+
 @pytest.mark.parametrize("limits", [{"maxUnavailable": "x"}, {"maxSurge": "x", "maxUnavailable": 1}, {"maxSurge": 1}])
 def test_invalid_limits_are_an_error(limits):
     with pytest.raises(InvalidLimits, match="couldn't get unavailable numbers: invalid value for Max"):

@@ -104,7 +104,7 @@ async def test_pod_is_evicted_when_its_toleration_ends(fake_apiserver, controlle
     assert not is_deleted(fake_apiserver, "tolerant")
 
 
-@pytest.mark.parametrize("ended_by", ["taint", "slice", "reservation", "allocation"])
+@pytest.mark.parametrize("ended_by", ["taint", "slice", "reservation", "allocation", "claim"])
 async def test_eviction_is_cancelled_when_its_reason_ends(fake_apiserver, controller, recorded_events, ended_by):
     publish(fake_apiserver, TAINT)
     start_pod(fake_apiserver, tolerations=[ONE_MINUTE])
@@ -114,12 +114,25 @@ async def test_eviction_is_cancelled_when_its_reason_ends(fake_apiserver, contro
         publish(fake_apiserver)
     elif ended_by == "slice":
         fake_apiserver.api.succeed("DELETE", RESOURCE_SLICES.path(name="a-gpu.example.com"))
+    elif ended_by == "claim":
+        fake_apiserver.store.delete(RESOURCE_CLAIMS, "ns", "web-gpu")
     else:
         status = {"allocation": claim["status"]["allocation"]} if ended_by == "reservation" else {}
         fake_apiserver.store.update(RESOURCE_CLAIMS, {**claim, "status": status})
     await asyncio.sleep(300)
     assert not is_deleted(fake_apiserver)
     assert messages(recorded_events) == [CANCELLED]
+
+
+async def test_pod_is_evicted_later_when_its_taint_is_set_anew(fake_apiserver, controller):
+    publish(fake_apiserver, TAINT)
+    start_pod(fake_apiserver, tolerations=[ONE_MINUTE])
+    await asyncio.sleep(30)
+    publish(fake_apiserver, {**TAINT, "timeAdded": rfc3339(fake_apiserver.clock.now())})
+    await asyncio.sleep(55)
+    assert not is_deleted(fake_apiserver)
+    await asyncio.sleep(10)
+    assert is_deleted(fake_apiserver)
 
 
 async def test_deleted_pod_ends_its_eviction_without_an_event(fake_apiserver, controller, recorded_events):

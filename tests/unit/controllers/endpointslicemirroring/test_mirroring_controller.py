@@ -11,6 +11,7 @@ from msgspec import structs
 from kubeloop.controllers.endpointslicemirroring.mirroring_controller import EndpointSliceMirroringController
 from kubeloop.kube.objects.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from kubeloop.process.control_plane.controller_table import default_options
+from support.apiserver.faulty_transport import WatchFault
 from support.simulation.metric_values import RecordedMetrics
 
 pytestmark = pytest.mark.virtual_time
@@ -95,6 +96,17 @@ async def test_changed_slice_is_restored(apiserver):
     for body in ({"endpoints": []}, {"metadata": {"labels": {"endpointslice.kubernetes.io/managed-by": "x"}}}):
         apiserver.api.succeed("PATCH", path, body, content_type="application/merge-patch+json")
         assert "10.1.0.1" in await addresses(apiserver)
+
+
+async def test_sync_waits_for_the_cache_of_its_slices(apiserver):
+    create(apiserver)
+    await addresses(apiserver)
+    apiserver.transport.watch_faults.append(WatchFault("silence", resource="endpointslices"))
+    apiserver.transport.break_watches("endpointslices")
+    patch(apiserver, ENDPOINTS, {"subsets": [{**SUBSET, "addresses": [{"ip": "10.1.0.3"}]}]})
+    assert await addresses(apiserver) == ["10.1.0.3"]
+    patch(apiserver, ENDPOINTS, {"subsets": [{**SUBSET, "addresses": [{"ip": "10.1.0.4"}]}]})
+    assert await addresses(apiserver) == ["10.1.0.3"], "the cache lacks the last update"
 
 
 async def test_addresses_above_the_limit_are_reported(apiserver, recorded_events, metrics):

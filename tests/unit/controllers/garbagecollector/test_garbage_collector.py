@@ -281,6 +281,19 @@ async def test_deletion_is_retried_after_unrelated_change(fake_apiserver, start_
     assert "resourceVersion" not in second
 
 
+async def test_deletion_after_a_conflict_without_a_change_has_its_precondition(fake_apiserver, start_collector):
+    owner = fake_apiserver.add(REPLICA_SETS, "web")
+    fake_apiserver.add(PODS, "p", reference(owner))
+    await start_collector()
+    conflicts = iter([errors.conflict(PODS, "p", "no")])
+    fake_apiserver.transport.reject = lambda method, _path: next(conflicts, None) if method == "DELETE" else None
+    fake_apiserver.delete(REPLICA_SETS, "web")
+    await asyncio.sleep(5)
+    assert fake_apiserver.names(PODS) == []
+    (preconditions,) = (body["preconditions"] for method, _, body in fake_apiserver.requests if method == "DELETE")
+    assert "resourceVersion" in preconditions
+
+
 async def test_object_that_gets_a_new_owner_during_its_deletion_is_kept(fake_apiserver, start_collector):
     old, new = fake_apiserver.add(REPLICA_SETS, "old"), fake_apiserver.add(REPLICA_SETS, "new")
     fake_apiserver.add(PODS, "adopted", reference(old))

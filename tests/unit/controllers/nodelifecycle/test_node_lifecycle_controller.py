@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.nodelifecycle.node_health import NodeHealth
 from kubeloop.controllers.nodelifecycle.node_lifecycle_controller import NodeLifecycleController
 from kubeloop.controllers.podgc.pod_garbage_collector import PodGarbageCollector
 from kubeloop.controllers.tainteviction.taint_eviction_controller import TaintEvictionController
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
+from kubeloop.kube.objects.api_types import Node
 from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
 from support.apiserver.faulty_transport import SentRequest
 from support.simulation.simulated_cluster import SimulatedCluster
@@ -503,6 +505,26 @@ async def test_pods_are_marked_again_after_a_failed_write():
         transport.reject = lambda _method, _path: None
         await asyncio.sleep(6)
         assert cluster.pod_ready() == "False"
+
+
+async def test_node_whose_check_failed_is_checked_again(monkeypatch, caplog):
+    observe, failed = NodeLifecycleController._observe, []
+
+    def fail_once(self: NodeLifecycleController, node: Node) -> NodeHealth:
+        if node.spec.unschedulable and not failed:
+            failed.append(node.metadata.name)
+            raise RuntimeError("broken")
+        return observe(self, node)
+
+    monkeypatch.setattr(NodeLifecycleController, "_observe", fail_once)
+    async with FailingCluster().running() as cluster:
+        cluster.set_failure("node-0", "unreachable")
+        await asyncio.sleep(39)
+        cluster.change_node("node-0", unschedulable=True)
+        await asyncio.sleep(31)
+        assert cluster.node_ready()[0] == "Unknown"
+    assert failed == ["node-0"]
+    assert "could not check node node-0" in caplog.text
 
 
 async def test_node_write_is_repeated_after_a_conflict():

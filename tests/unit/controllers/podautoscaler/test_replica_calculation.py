@@ -219,6 +219,7 @@ def test_value_proposal_needs_pods():
         pytest.param(2, 500, Proposal(5, 250), id="scale up"),
         pytest.param(2, 201, Proposal(2, 101), id="within tolerance, average rounded up"),
         pytest.param(0, 250, Proposal(3, 0), id="from zero"),
+        pytest.param(1, 100 << 31, Proposal((1 << 31) - 1, 100 << 31), id="at most an int32"),
     ],
 )
 def test_value_per_pod_proposal(current, usage, proposal):

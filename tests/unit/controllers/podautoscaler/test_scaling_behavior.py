@@ -48,6 +48,13 @@ def test_history_keeps_scalings_by_direction_for_the_longest_policy():
     assert scaled_up.with_scaling(7, 5, behavior, NOW).scale_downs == (recorded(2, 0),)
 
 
+def test_history_without_policies_keeps_only_the_last_scaling():
+    behavior = Behavior(scale_up=rules(), scale_down=rules())
+    history = ScaleHistory(scale_ups=(recorded(1, 1),), scale_downs=(recorded(2, 1),))
+    assert history.with_scaling(4, 7, behavior, NOW).scale_ups == (recorded(3, 0),)
+    assert history.with_scaling(7, 5, behavior, NOW).scale_downs == (recorded(2, 0),)
+
+
 def test_highest_recommendation_of_the_window_counts():
     assert stabilized([recorded(9, 301), recorded(5, 300), recorded(4, 10)], 2, 300, NOW) == 5
 

@@ -98,7 +98,16 @@ def test_deletion_age_ratio_is_relative_to_youngest_ready_pod():
 
 @pytest.mark.parametrize(
     ("text", "cost"),
-    [(None, 0), ("0", 0), ("1", 1), ("9", 9), ("-5", -5), ("2147483647", 2147483647), ("-2147483648", -2147483648)],
+    [
+        (None, 0),
+        ("0", 0),
+        ("1", 1),
+        ("9", 9),
+        ("99", 99),
+        ("-5", -5),
+        ("2147483647", 2147483647),
+        ("-2147483648", -2147483648),
+    ],
 )
 def test_deletion_cost_is_an_int32(text, cost):
     assert deletion_cost({} if text is None else {DELETION_COST: text}) == cost

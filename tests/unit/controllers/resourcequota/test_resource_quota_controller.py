@@ -245,6 +245,12 @@ async def test_custom_resources_are_counted_once_served(cluster):
     assert used(cluster)["count/widgets.example.com"] == "0"
 
 
+async def test_cluster_scoped_kinds_are_not_counted(cluster):
+    await limit(cluster, **{f"count/{kind}": "3" for kind in ("configmaps", "namespaces", "nodes")})
+    quota = cluster.api.store.get(RESOURCE_QUOTAS, "default", "q")
+    assert list(quota["status"]["used"]) == ["count/configmaps"]
+
+
 async def test_only_kinds_limited_by_a_quota_are_watched(cluster):
     def watched() -> dict[str, int]:
         return {

@@ -115,8 +115,9 @@ async def test_failed_write_is_retried_ten_times(fake_apiserver, tokens):
     add_secret(fake_apiserver)
     await asyncio.sleep(600)
     fake_apiserver.transport.reject = lambda method, path: None
+    fake_apiserver.api.succeed("PATCH", SERVICE_ACCOUNTS.path("ns", "robot"), {"metadata": {"labels": {"a": "b"}}})
     await asyncio.sleep(600)
-    assert "data" not in secret(fake_apiserver)  # it waits for the next event
+    assert "data" not in secret(fake_apiserver)  # it waits for its next event
     await fake_apiserver.client.patch(SECRETS, "s", {"metadata": {"labels": {"a": "b"}}}, PatchType.MERGE, "ns")
     await asyncio.sleep(1)
     assert secret(fake_apiserver)["data"]

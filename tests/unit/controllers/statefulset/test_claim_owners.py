@@ -72,6 +72,8 @@ def test_owners_by_policy(deleted, scaled, replicas, owners, current):
         pytest.param((OTHER,), "Retain", False, True, [OTHER], id="retain has no conflict"),
         pytest.param((FORMER_STS,), "Delete", True, True, [], id="claim of a former StatefulSet is left alone"),
         pytest.param((FORMER_POD,), "Delete", True, True, [], id="claim of a former Pod is left alone"),
+        pytest.param((FORMER_STS, POD), "Delete", True, True, [], id="former StatefulSet, current Pod"),
+        pytest.param((STS, FORMER_POD), "Delete", True, True, [], id="current StatefulSet, former Pod"),
     ],
 )
 def test_claims_with_other_owners(owners, policy, conflicts, matches, after):

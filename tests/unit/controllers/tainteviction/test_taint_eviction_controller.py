@@ -55,6 +55,21 @@ async def test_eviction_is_cancelled_when_taint_is_removed():
         assert ("TaintManagerEviction", "Cancelling deletion of Pod default/web") in cluster.events()
 
 
+async def test_toleration_starts_anew_when_taint_returns():
+    async with cluster_with_controller().running() as cluster:
+        cluster.bind(tolerations=[{"operator": "Exists", "tolerationSeconds": 60}])
+        await asyncio.sleep(5)
+        cluster.change_node("node-0", taints=[TAINT])
+        await asyncio.sleep(30)
+        cluster.change_node("node-0", taints=[])
+        await asyncio.sleep(1)
+        cluster.change_node("node-0", taints=[TAINT])
+        await asyncio.sleep(55)
+        assert cluster.ready()
+        await asyncio.sleep(10)
+        assert cluster.pod() is None
+
+
 async def test_pod_that_is_bound_to_a_tainted_node_is_evicted():
     async with cluster_with_controller().running() as cluster:
         cluster.change_node("node-0", taints=[TAINT])

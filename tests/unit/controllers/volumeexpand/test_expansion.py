@@ -12,9 +12,11 @@ from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolu
 from support.objects.persistent_volumes import persistent_volume, persistent_volume_claim
 
 
-def claim(requested: str = "1Gi", capacity: str | None = "1Gi", phase: str = "Bound") -> PersistentVolumeClaim:
+def claim(requested: str | None = "1Gi", capacity: str | None = "1Gi", phase: str = "Bound") -> PersistentVolumeClaim:
     status: dict[str, Any] = {"phase": phase, "capacity": {"storage": capacity} if capacity else {}}
-    return msgspec.convert({**persistent_volume_claim(size=requested), "status": status}, PersistentVolumeClaim)
+    resources: dict[str, Any] = {"requests": {"storage": requested} if requested else {}}
+    body = {**persistent_volume_claim(resources=resources), "status": status}
+    return msgspec.convert(body, PersistentVolumeClaim)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,7 @@ def claim(requested: str = "1Gi", capacity: str | None = "1Gi", phase: str = "Bo
         pytest.param(("1Gi", "2Gi"), False, id="smaller"),
         pytest.param(("1Gi", None), True, id="no capacity yet"),
         pytest.param(("2Gi", "1Gi", "Pending"), False, id="not bound"),
+        pytest.param((None, None), False, id="neither request nor capacity"),
     ],
 )
 def test_bound_claim_grows_if_it_requests_more(arguments, grows):

@@ -35,6 +35,7 @@ def test_pods_are_deleted_in_the_order_of_upstream():
         pod("not-ready"),
         pod("ready-last", ready="2026-01-03T00:00:00Z"),
         pod("restarted", ready="2026-01-02T00:00:00Z", restarts=2),
+        pod("restarted-once", ready="2026-01-02T00:00:00Z", restarts=1),
         pod("without-time", ready="2026-01-02T00:00:00Z", created=None),
         pod("newest", ready="2026-01-02T00:00:00Z", created="2026-01-01T12:00:00Z"),
         pod("oldest", ready="2026-01-02T00:00:00Z"),
