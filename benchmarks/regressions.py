@@ -5,10 +5,9 @@
 Runs the set again and again for about SECONDS, at least once, and prints a table: the least CPU time of each command,
 with all processes that it starts, and the difference from the release. The speed of the machine cancels out: a fixed
 calculation runs before each command, and the stored figures are multiples of its least CPU time. That holds for one
-kind of machine: on another one, whose memory is slower in relation to its cores, differences of a third have been seen
-that are none. --checkout compares on this machine: the commands of another commit, in its checkout DIR (such as a
-`git worktree`), run alternately with these, by the same interpreter. --store replaces the stored figures
-(benchmarks/regressions.json), as a release does.
+kind of machine: on another one, differences of a third have been seen that are none. --checkout compares on this
+machine: the commands of another commit, in its checkout DIR (such as a `git worktree`), run alternately with these, by
+the same interpreter. --store replaces the stored figures (benchmarks/regressions.json), as a release does.
 """
 
 from __future__ import annotations
