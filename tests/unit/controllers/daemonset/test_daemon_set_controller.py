@@ -112,7 +112,7 @@ async def test_new_and_deleted_nodes(cluster):
 
 
 async def test_unbound_pod_of_a_deleted_node_is_deleted(cluster):
-    cluster.pace = cluster.pace.__class__(start=1000.0)
+    cluster.pace = SimulationSettings(start=1000.0)
     await apply(cluster, seconds=0.1)
     cluster.delete_node("node-1")
     await asyncio.sleep(1)
@@ -120,7 +120,7 @@ async def test_unbound_pod_of_a_deleted_node_is_deleted(cluster):
 
 
 async def test_unbound_pod_of_a_node_deleted_before_the_start_is_deleted(cluster):
-    cluster.pace = cluster.pace.__class__(start=1000.0)
+    cluster.pace = SimulationSettings(start=1000.0)
     await apply(cluster, seconds=0.1)
     await cluster.stop()
     cluster.delete_node("node-1")

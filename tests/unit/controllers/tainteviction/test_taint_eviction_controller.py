@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,25 +45,27 @@ async def test_no_execute_taint_evicts_pods_after_toleration_seconds():
         assert ("TaintManagerEviction", "Marking for deletion Pod default/tolerant-60s") in cluster.events()
 
 
-async def test_eviction_is_cancelled_when_taint_is_removed():
+@asynccontextmanager
+async def cluster_after_half_a_toleration() -> AsyncIterator[SimulatedCluster]:
+    """A cluster whose node had a taint for 30 of the 60 seconds that its pod tolerates."""
     async with cluster_with_controller().running() as cluster:
         cluster.bind(tolerations=[{"operator": "Exists", "tolerationSeconds": 60}])
         await asyncio.sleep(5)
         cluster.change_node("node-0", taints=[TAINT])
         await asyncio.sleep(30)
         cluster.change_node("node-0", taints=[])
+        yield cluster
+
+
+async def test_eviction_is_cancelled_when_taint_is_removed():
+    async with cluster_after_half_a_toleration() as cluster:
         await asyncio.sleep(300)
         assert cluster.ready()
         assert ("TaintManagerEviction", "Cancelling deletion of Pod default/web") in cluster.events()
 
 
 async def test_toleration_starts_anew_when_taint_returns():
-    async with cluster_with_controller().running() as cluster:
-        cluster.bind(tolerations=[{"operator": "Exists", "tolerationSeconds": 60}])
-        await asyncio.sleep(5)
-        cluster.change_node("node-0", taints=[TAINT])
-        await asyncio.sleep(30)
-        cluster.change_node("node-0", taints=[])
+    async with cluster_after_half_a_toleration() as cluster:
         await asyncio.sleep(1)
         cluster.change_node("node-0", taints=[TAINT])
         await asyncio.sleep(55)

@@ -44,7 +44,6 @@ def score(plugin: Any, cluster: Any, incoming: Any) -> int:
         pytest.param({"cpu": "4", "memory": "4Gi"}, "3", "1Gi", 50, id="difference of one half"),
         pytest.param({"cpu": "4", "memory": "4Gi"}, "4", "4Gi", 0, id="full"),
         pytest.param({"cpu": "0", "memory": "4Gi"}, "1", "1Gi", 0, id="no CPU at all"),
-        pytest.param({"cpu": "1m", "memory": "4Gi"}, "1m", "4Gi", 0, id="a millicore, which the pod takes"),
         pytest.param({"cpu": "1m", "memory": "4Gi"}, "1m", "2Gi", 0, id="a millicore is full"),
         pytest.param({"cpu": "1", "memory": "1000Mi"}, None, None, 90, id="default requests of 100m and 200Mi"),
     ],
