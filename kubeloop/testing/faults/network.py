@@ -14,6 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.client.transport import HttpRequest, HttpResponse, StreamedResponse, TransportError
 from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE
 from kubeloop.testing.faults.cluster import RecordedCluster
@@ -373,34 +374,31 @@ class FaultyConnection:
             if response.status != 200:
                 yield response
                 return
-            watch = _Watch(resource)
+            assert isinstance(response.chunks, WatchStream)
+            watch = _Watch(resource, response.chunks)
             self.watches[watch] = None
-            reading = asyncio.create_task(watch.read(response.chunks))
             try:
                 yield StreamedResponse(200, response.headers, self._lines(watch))
             finally:
                 self.watches.pop(watch, None)
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
 
     async def _lines(self, watch: _Watch) -> AsyncIterator[bytes]:
+        """Yield the lines of a watch, each late. Raises TransportError after a reset."""
         network = self._network
-        while True:
-            line = await watch.next_line()
-            if line is None:
-                return
-            await network.latency(_EVENT_SECONDS)
-            while self._frozen is not None or self._holds_events(watch.resource):
-                await asyncio.sleep(0.25)
-                if watch.was_reset:
-                    raise TransportError("connection reset", request_sent=True)
-            await self._check_alive()
-            if watch.is_silent:
-                await watch.wait_reset()
-                raise TransportError("connection reset", request_sent=True)
-            yield line
-            if network.happens("duplicate-events", watch.resource) and b'"BOOKMARK"' not in line[:30]:
+        async for chunk in watch.stream:
+            for line in chunk.splitlines(keepends=True):
+                await network.latency(_EVENT_SECONDS)
+                while self._frozen is not None or self._holds_events(watch.resource):
+                    await asyncio.sleep(0.25)
+                    watch.check()
+                await self._check_alive()
+                if watch.is_silent:
+                    await watch.was_reset.wait()
+                watch.check()
                 yield line
+                if network.happens("duplicate-events", watch.resource) and b'"BOOKMARK"' not in line[:30]:
+                    yield line
+        watch.check()
 
     def _holds_events(self, resource: str) -> bool:
         network = self._network
@@ -412,31 +410,20 @@ class FaultyConnection:
 
 
 class _Watch:
-    """An open watch. is_silent: the connection is broken without a reset."""
+    """An open watch. is_silent: the connection is broken without a reset. was_reset: set by reset()."""
 
-    def __init__(self, resource: str) -> None:
+    def __init__(self, resource: str, stream: WatchStream) -> None:
         self.resource = resource
+        self.stream = stream
         self.is_silent = False
-        self.was_reset = False
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    async def read(self, chunks: AsyncIterator[bytes]) -> None:
-        async for chunk in chunks:
-            for line in chunk.splitlines(keepends=True):
-                self._lines.put_nowait(line)
-        self._lines.put_nowait(None)
+        self.was_reset = asyncio.Event()
 
     def reset(self) -> None:
-        self.was_reset = True
-        self._lines.put_nowait(None)
+        """Break the connection: what the server has sent is lost."""
+        self.was_reset.set()
+        self.stream.cut()
 
-    async def next_line(self) -> bytes | None:
-        """Return the next line, or None at the end of the stream. Raises TransportError after a reset."""
-        line = await self._lines.get()
-        if self.was_reset:
+    def check(self) -> None:
+        """Raise TransportError after a reset."""
+        if self.was_reset.is_set():
             raise TransportError("connection reset", request_sent=True)
-        return line
-
-    async def wait_reset(self) -> None:
-        while not self.was_reset:
-            await self._lines.get()

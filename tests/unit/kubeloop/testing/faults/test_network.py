@@ -16,11 +16,12 @@ from kubeloop.testing.faults.network import FaultyConnection, FaultyNetwork, _Wa
 @pytest.mark.virtual_time
 async def test_broken_watches_end_in_the_order_of_their_start():
     cluster: Any = SimpleNamespace(name="", server=SimpleNamespace(handle=None))
+    stream: Any = None
     fault = PlannedFault("disconnect", seconds=1.0)
     network, ended = FaultyNetwork(cluster, FaultPlan((fault,)), random.Random(1)), []
     connection = FaultyConnection(network, lambda: None)
     for number in range(20):
-        watch: Any = _Watch("pods")
+        watch: Any = _Watch("pods", stream)
         watch.reset = partial(ended.append, number)
         connection.watches[watch] = None
     network.begin(fault)
