@@ -191,6 +191,6 @@ class DisruptionController(EventDrivenController):
             "reason": None,
             "message": None,
         }
-        with suppress(NotFound, Conflict):  # deleted, or another pod has its name
+        with suppress(NotFound):
             await patch_pod_status(self._client, pod, condition)
         return None

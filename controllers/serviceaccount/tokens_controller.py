@@ -19,11 +19,10 @@ from kubeloop.controllers.serviceaccount.token_secret import (
     missing_data,
 )
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.errors import Conflict, NotFound
+from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.resources import SECRETS, SERVICE_ACCOUNTS
 
-_MAX_REQUEUES = 10
 _BY_ACCOUNT = "service-account"
 
 
@@ -35,14 +34,17 @@ def _account_key(secret: JSONValue) -> tuple[str, ...]:
 
 
 class TokensController(EventDrivenController):
-    """Reconciles Secrets, by "namespace/name"; `run()` works until cancelled. The context must have `sign_token`."""
+    """Reconciles Secrets, by "namespace/name"; `run()` works until cancelled. The context must have `sign_token`.
+
+    A failed write is retried until it succeeds, also after a conflict. v1.36 retries no conflicts, and other errors ten
+    times in 10 s, which leaves a Secret without a token until it changes.
+    """
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(
             context,
             "serviceaccount-token",
             "serviceaccount_tokens_service",
-            max_requeues=_MAX_REQUEUES,
             is_terminal=lambda error: isinstance(error, NotFound),
         )
         assert context.sign_token is not None
@@ -90,7 +92,7 @@ class TokensController(EventDrivenController):
         if account is not None:
             await self._fill(secret, account)
             return None
-        with suppress(NotFound, Conflict):  # it is deleted, or another Secret has its name
+        with suppress(NotFound):
             uid = metadata["uid"]
             await self._client.delete(SECRETS, metadata["name"], metadata["namespace"], precondition_uid=uid)
         return None
@@ -113,7 +115,7 @@ class TokensController(EventDrivenController):
         metadata = secret["metadata"]
         identity = {NAME_ANNOTATION: account["metadata"]["name"], UID_ANNOTATION: account["metadata"]["uid"]}
         body = versioned_merge_patch(metadata["resourceVersion"], metadata={"annotations": identity}, data=data)
-        with suppress(NotFound, Conflict):  # the informer shows the newer state soon
+        with suppress(NotFound):
             await self._client.patch(SECRETS, metadata["name"], body, PatchType.MERGE, metadata["namespace"])
 
     async def _remove_reference(self, key: str, reference: AccountReference) -> None:

@@ -252,31 +252,43 @@ async def test_pod_with_several_budgets_is_reported():
         assert "MultiplePodDisruptionBudgets" in cluster.events()
 
 
+def add_disrupted_pod(cluster: Cluster) -> None:
+    pod = cluster.pod("web-0")
+    now = rfc3339(cluster.clock.now())
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "X", "lastTransitionTime": now}
+    cluster.store.update(PODS, {**pod, "status": {**pod["status"], "conditions": [condition]}})
+
+
+def disruption_target(cluster: Cluster) -> str:
+    """Return the status of the condition."""
+    stored = cluster.store.get(PODS, "default", "web-0")
+    assert stored is not None
+    return {it["type"]: it["status"] for it in stored["status"]["conditions"]}["DisruptionTarget"]
+
+
 async def test_stale_disruption_target_is_reset_after_two_minutes():
     async with running() as cluster:
-        pod = cluster.pod("web-0")
-        now = rfc3339(cluster.clock.now())
-        condition = {"type": "DisruptionTarget", "status": "True", "reason": "X", "lastTransitionTime": now}
-        cluster.store.update(PODS, {**pod, "status": {**pod["status"], "conditions": [condition]}})
-
-        def state() -> str:
-            stored = cluster.store.get(PODS, "default", "web-0")
-            assert stored is not None
-            conditions = {it["type"]: it["status"] for it in stored["status"]["conditions"]}
-            return conditions["DisruptionTarget"]
-
+        add_disrupted_pod(cluster)
         await asyncio.sleep(118)
-        assert state() == "True"
+        assert disruption_target(cluster) == "True"
         await asyncio.sleep(4)
-        assert state() == "False"
+        assert disruption_target(cluster) == "False"
+
+
+async def test_reset_of_a_disruption_target_is_retried_after_a_conflict():
+    async with running() as cluster:
+        add_disrupted_pod(cluster)
+        cluster.server.transport.reject = lambda method, path: injected_error(409) if method == "PATCH" else None
+        await asyncio.sleep(180)
+        assert disruption_target(cluster) == "True"
+        cluster.server.transport.reject = lambda method, path: None
+        await asyncio.sleep(180)
+        assert disruption_target(cluster) == "False"
 
 
 async def test_pod_that_is_gone_needs_no_reset_of_its_disruption_target():
     async with running() as cluster:
-        pod = cluster.pod("web-0")
-        now = rfc3339(cluster.clock.now())
-        condition = {"type": "DisruptionTarget", "status": "True", "reason": "X", "lastTransitionTime": now}
-        cluster.store.update(PODS, {**pod, "status": {**pod["status"], "conditions": [condition]}})
+        add_disrupted_pod(cluster)
         resets = []
 
         def delete_first(request: SentRequest) -> None:
