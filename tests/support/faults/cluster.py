@@ -146,6 +146,12 @@ class Cluster(RecordedCluster):
         self.perform(*self._removal(resource, obj), request("POST", resource.path(namespace=namespace), body))
         self.replaced.add(objects.name_of(obj))
 
+    def lacks_claim(self, pod: JSON) -> bool:
+        """Return True if the claim of an ephemeral volume cannot be created, because a user has replaced it."""
+        names = {f"{objects.name_of(pod)}-{volume['name']}" for volume in pod["spec"].get("volumes", ())}
+        replaced = (self.get(PERSISTENT_VOLUME_CLAIMS, name) for name in names & self.replaced)
+        return any(claim is not None and not objects.controller_of(claim) for claim in replaced)
+
     def remove(self, resource: Resource[Any], obj: JSON) -> None:
         """Delete an object at once: without grace period and finalizers."""
         self.perform(*self._removal(resource, obj))

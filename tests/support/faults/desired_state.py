@@ -169,6 +169,7 @@ def _pods(cluster: Cluster) -> Iterator[str]:
             not node
             and not pod["spec"].get("schedulingGates")
             and "unschedulable" not in pod["metadata"].get("labels", {})
+            and not cluster.lacks_claim(pod)
         ):
             yield f"Pod {name_of(pod)} is not bound"
         elif node and node not in nodes:

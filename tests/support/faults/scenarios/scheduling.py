@@ -144,7 +144,6 @@ class _OwnClaim:
 
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
         self._cluster = cluster
-        # the scheduler compares the pod with the claim of its cache
         self._checks = not plan.of_kind("old-lists")
         cluster.store.subscribe(PODS, self._on_pod)
 
@@ -152,15 +151,19 @@ class _OwnClaim:
         pod, before = change.now.object, change.before
         if before is None or before.object["spec"].get("nodeName") or not pod["spec"].get("nodeName"):
             return
+        if not self._checks or self._cluster.lacks_claim(pod):
+            return  # the scheduler compares the pod with the claim of its cache
         claim = self._cluster.get(PERSISTENT_VOLUME_CLAIMS, f"{name_of(pod)}-data")
-        if self._checks and (claim is None or controller_of(claim).get("uid") != uid_of(pod)):
+        if claim is None or controller_of(claim).get("uid") != uid_of(pod):
             self._cluster.violate(f"Pod {name_of(pod)} is bound without its claim")
 
 
 def _own_claims(cluster: Cluster) -> list[str]:
-    """Each pod has a bound claim of its own, and no other claim is left."""
-    claims = {controller_of(claim).get("uid"): claim for claim in cluster.all(PERSISTENT_VOLUME_CLAIMS)}
-    pods = {uid_of(pod): pod for pod in cluster.all(PODS)}
+    """Each pod has a bound claim of its own, unless a user has replaced it, and no other claim is left."""
+    all_claims = cluster.all(PERSISTENT_VOLUME_CLAIMS)
+    own = [claim for claim in all_claims if name_of(claim) not in cluster.replaced or controller_of(claim)]
+    claims = {controller_of(claim).get("uid"): claim for claim in own}
+    pods = {uid_of(pod): pod for pod in cluster.all(PODS) if not cluster.lacks_claim(pod)}
     problems = [f"Pod {name_of(pods[uid])} has no claim" for uid in pods.keys() - claims.keys()]
     problems += [f"claim {name_of(claims[uid])} is left" for uid in claims.keys() - pods.keys()]
     return problems + [
