@@ -62,7 +62,7 @@ class TokensController(EventDrivenController):
 
     def _on_account(self, old: JSONValue | None, new: JSONValue | None) -> None:
         """Queue the token Secrets of a deleted account."""
-        if old is None or (new is not None and new["metadata"]["uid"] == old["metadata"]["uid"]):
+        if old is None or new is not None:
             return
         metadata = old["metadata"]
         for secret in self._secrets.view(_BY_ACCOUNT, f"{metadata['namespace']}/{metadata['name']}"):

@@ -42,7 +42,7 @@ class _VolumeCount:
     plugin_name = ""
     id_field = "volumeID"
     allocatable = ""
-    limit = 0
+    limit: int
 
     def __init__(self, args: VolumeCountArgs, handle: Handle) -> None:
         self._listers = handle.listers

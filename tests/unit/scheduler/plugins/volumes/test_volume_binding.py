@@ -20,7 +20,7 @@ from kubeloop.kube.objects.storage_types import (
 )
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.status import Code
-from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugins.volumes.volume_binding import VolumeBinding
@@ -180,6 +180,7 @@ def test_storage_capacity_scores_need_their_feature_gate(
     else:
         assert status is None
         assert [plugin.score(state, incoming, info) for info in snapshot.node_infos] == scores
+        assert plugin.score(state, incoming, NodeInfo("deleted")) == 0
 
 
 def test_storage_capacity_scores_are_skipped_without_unbound_claims(plugin_cluster: Any, node: Any, pod: Any) -> None:
