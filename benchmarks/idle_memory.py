@@ -72,8 +72,8 @@ class MemoryGroup:
     def working_set(self) -> int:
         """Return bytes, computed as by the kubelet (cadvisor)."""
         usage = int((self._folder / ("memory.current" if self._is_v2 else "memory.usage_in_bytes")).read_text())
-        statistics_ = dict(line.split() for line in (self._folder / "memory.stat").read_text().splitlines())
-        return usage - int(statistics_["inactive_file" if self._is_v2 else "total_inactive_file"])
+        counters = dict(line.split() for line in (self._folder / "memory.stat").read_text().splitlines())
+        return usage - int(counters["inactive_file" if self._is_v2 else "total_inactive_file"])
 
 
 @contextlib.contextmanager
