@@ -105,7 +105,9 @@ async def test_deleted_secret_is_removed_from_its_account(fake_apiserver, tokens
         assert fake_apiserver.store.get(SERVICE_ACCOUNTS, "ns", "robot").get("secrets") == remaining
 
 
-@pytest.mark.parametrize("error", [errors.forbidden(SECRETS, "s", "no"), errors.conflict(SECRETS, "s", "changed")])
+@pytest.mark.parametrize(
+    "error", [errors.forbidden(SECRETS, "s", "no"), errors.conflict(SECRETS, "s")], ids=["403", "409"]
+)
 async def test_failed_write_is_retried_until_it_succeeds(fake_apiserver, tokens, error):
     fake_apiserver.transport.reject = lambda method, path: (
         error if (method, path.partition("?")[0]) == ("PATCH", SECRETS.path("ns", "s")) else None
