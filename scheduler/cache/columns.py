@@ -311,11 +311,8 @@ class Columns:
             self.used_ports.set(row, frozenset(info.used_ports))
             self.used_ports.drop_unused()
         self.pods.set_row(row, info.label_counts)
-        if info.pods_with_affinity or self.affinities.by_row[row]:
-            affinities: dict[AffinityClass, int] = {}
-            for pod in info.pods_with_affinity.values():
-                affinities[pod.affinity_class] = affinities.get(pod.affinity_class, 0) + 1
-            self.affinities.set_row(row, affinities)
+        if info.affinity_counts or self.affinities.by_row[row]:
+            self.affinities.set_row(row, info.affinity_counts)
 
 
 def _without_time_added(taint: Taint) -> Taint:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from kubeloop.kube.objects.api_types import ContainerStatus, Node, Pod
 from kubeloop.kube.values.quantities import milli_value, value
+from kubeloop.scheduler.cache.block_dict import BlockDict
 from kubeloop.scheduler.cache.pod_classes import (
     NO_AFFINITY,
     AffinityClass,
@@ -22,6 +24,8 @@ from kubeloop.scheduler.cache.pod_classes import (
 from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules, accounted_requests
 
 _generations = itertools.count(1)  # for the whole process, so that generations of NodeInfos are unique
+
+T = TypeVar("T")
 
 HostPort = tuple[str, str, int]
 """(IP, protocol, port); the IP "0.0.0.0" stands for all addresses."""
@@ -212,11 +216,23 @@ def may_be_devices(name: str) -> bool:
     return "/" in name and (is_extended_resource(name) or name.startswith(DEVICE_CLASS_PREFIX))
 
 
+def _count(counts: dict[T, int], key: T) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _uncount(counts: dict[T, int], key: T) -> None:
+    if counts[key] > 1:
+        counts[key] -= 1
+    else:
+        del counts[key]
+
+
 class NodeInfo:
     """A node and the pods on it, including assumed ones.
 
     node: None if only pods are known: the node is not seen yet, or was deleted before its pods.
-    pods, pods_with_affinity: by UID, in the order they were added. label_counts: number of pods of each label class.
+    pods: by UID, in the order they were added. label_counts, affinity_counts: number of pods of each label class, and
+    of each affinity class, without pods that have no pod (anti-)affinity.
     requested, non_zero_milli_cpu, non_zero_memory: sums over the pods; a resource that decreased to 0 may remain as 0.
     used_ports: a set as in kube-scheduler: if two pods have the same port, removing the first frees it.
     pvc_ref_counts: "namespace/name" of a claim -> uses by pods here.
@@ -224,6 +240,7 @@ class NodeInfo:
     """
 
     __slots__ = (
+        "affinity_counts",
         "allocatable",
         "generation",
         "image_states",
@@ -233,7 +250,6 @@ class NodeInfo:
         "non_zero_memory",
         "non_zero_milli_cpu",
         "pods",
-        "pods_with_affinity",
         "pvc_ref_counts",
         "requested",
         "used_ports",
@@ -242,9 +258,9 @@ class NodeInfo:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.node: Node | None = None
-        self.pods: dict[str, PodInfo] = {}
-        self.pods_with_affinity: dict[str, PodInfo] = {}
+        self.pods: BlockDict[str, PodInfo] = BlockDict()
         self.label_counts: dict[LabelClass, int] = {}
+        self.affinity_counts: dict[AffinityClass, int] = {}
         self.used_ports: set[HostPort] = set()
         self.requested: dict[str, int] = {}
         self.non_zero_milli_cpu = 0
@@ -276,9 +292,9 @@ class NodeInfo:
 
     def add_pod(self, pod: PodInfo) -> None:
         self.pods[pod.uid] = pod
-        self.label_counts[pod.label_class] = self.label_counts.get(pod.label_class, 0) + 1
+        _count(self.label_counts, pod.label_class)
         if pod.has_affinity:
-            self.pods_with_affinity[pod.uid] = pod
+            _count(self.affinity_counts, pod.affinity_class)
         requested = self.requested
         for name, amount in pod.requests.items():
             requested[name] = requested.get(name, 0) + amount
@@ -287,28 +303,22 @@ class NodeInfo:
         if pod.host_ports:
             self.used_ports.update(pod.host_ports)
         for key in pod.pvc_keys:
-            self.pvc_ref_counts[key] = self.pvc_ref_counts.get(key, 0) + 1
+            _count(self.pvc_ref_counts, key)
         self.generation = next(_generations)
 
     def remove_pod(self, uid: str) -> PodInfo:
         """Remove the pod and its requests, and return it. Raises KeyError if it is not on this node."""
         pod = self.pods.pop(uid)
-        if self.label_counts[pod.label_class] > 1:
-            self.label_counts[pod.label_class] -= 1
-        else:
-            del self.label_counts[pod.label_class]
-        self.pods_with_affinity.pop(uid, None)
+        _uncount(self.label_counts, pod.label_class)
+        if pod.has_affinity:
+            _uncount(self.affinity_counts, pod.affinity_class)
         for name, amount in pod.requests.items():
             self.requested[name] -= amount
         self.non_zero_milli_cpu -= pod.non_zero_milli_cpu
         self.non_zero_memory -= pod.non_zero_memory
         self.used_ports.difference_update(pod.host_ports)
         for key in pod.pvc_keys:
-            left = self.pvc_ref_counts.get(key, 0) - 1
-            if left > 0:
-                self.pvc_ref_counts[key] = left
-            else:
-                self.pvc_ref_counts.pop(key, None)
+            _uncount(self.pvc_ref_counts, key)
         self.generation = next(_generations)
         return pod
 
@@ -318,8 +328,8 @@ class NodeInfo:
         copy.name = self.name
         copy.node = self.node
         copy.pods = self.pods.copy()
-        copy.pods_with_affinity = self.pods_with_affinity.copy()
         copy.label_counts = self.label_counts.copy()
+        copy.affinity_counts = self.affinity_counts.copy()
         copy.used_ports = self.used_ports.copy()
         copy.requested = self.requested.copy()
         copy.non_zero_milli_cpu = self.non_zero_milli_cpu
@@ -336,8 +346,8 @@ class NodeInfo:
         copy.name = self.name
         copy.node = self.node
         copy.pods = self.pods.copy()
-        copy.pods_with_affinity = self.pods_with_affinity
         copy.label_counts = self.label_counts
+        copy.affinity_counts = self.affinity_counts
         copy.used_ports = self.used_ports
         copy.requested = self.requested.copy()
         copy.non_zero_milli_cpu = self.non_zero_milli_cpu

@@ -99,8 +99,8 @@ def _is_by_hostname(plugin: str, pod: Pod, nodes: Sequence[NodeInfo]) -> bool:
 
 def _rejecting_terms(pod: Pod, node: NodeInfo) -> Iterator[AffinityTerm]:
     """Yield the anti-affinity terms of the node's pods that select this pod, by its namespace's name only."""
-    for other in node.pods_with_affinity.values():
-        for term in other.affinity_class.required_anti_affinity_terms:
+    for affinity in node.affinity_counts:
+        for term in affinity.required_anti_affinity_terms:
             if term.matches(pod.metadata.namespace, pod.metadata.labels, {}):
                 yield term
 

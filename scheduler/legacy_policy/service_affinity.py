@@ -47,9 +47,9 @@ class ServiceAffinity:
         matching: dict[str, str] = {}
         if not pod.pod.spec.node_selector.keys() >= set(self._labels) and self._services(pod.pod):
             matching = {
-                uid: info.name
+                other.uid: info.name
                 for info in snapshot.node_infos
-                for uid, other in info.pods.items()
+                for other in info.pods.values()
                 if _has_labels_of(other.pod, pod.pod)
             }
         state.write(_PRE_FILTER, _MatchingPods(matching))

@@ -39,7 +39,7 @@ def node_document(info: NodeInfo) -> dict[str, Any]:
         "requested": resources(info.requested),
         "nonZeroRequested": {"milliCPU": info.non_zero_milli_cpu, "memory": info.non_zero_memory},
         "pods": keys(info.pods.values()),
-        "podsWithAffinity": keys(info.pods_with_affinity.values()),
+        "podsWithAffinity": keys(with_affinity(info)),
         "podsWithRequiredAntiAffinity": keys(with_required_anti_affinity(info)),
         "usedPorts": sorted(f"{ip} {protocol} {port}" for ip, protocol, port in info.used_ports),
     }
@@ -84,6 +84,10 @@ def apply(cache: SchedulerCache, snapshot: Snapshot, operation: dict[str, Any]) 
 
 def used_claims(snapshot: Snapshot) -> list[str]:
     return sorted({claim for info in snapshot.node_infos for claim in info.pvc_ref_counts})
+
+
+def with_affinity(info: NodeInfo) -> list[PodInfo]:
+    return [pod for pod in info.pods.values() if pod.has_affinity]
 
 
 def with_required_anti_affinity(info: NodeInfo) -> list[PodInfo]:
@@ -139,7 +143,7 @@ def test_cache_matches_kube_scheduler(records):
                 expected = operation["snapshot"]
                 infos = snapshot.node_infos
                 assert [info.name for info in infos] == expected["nodeList"], context
-                assert [i.name for i in infos if i.pods_with_affinity] == expected["havePodsWithAffinityList"], context
+                assert [i.name for i in infos if i.affinity_counts] == expected["havePodsWithAffinityList"], context
                 with_anti_affinity = [info.name for info in infos if with_required_anti_affinity(info)]
                 assert with_anti_affinity == expected["havePodsWithRequiredAntiAffinityList"], context
                 assert used_claims(snapshot) == expected["usedPVCs"], context

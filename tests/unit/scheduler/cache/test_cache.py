@@ -108,7 +108,7 @@ def content(snapshot: Snapshot) -> dict[str, Any]:
             info.allocatable,
             info.used_ports,
             info.pvc_ref_counts,
-            sorted(info.pods_with_affinity),
+            info.affinity_counts,
             [snapshot.columns.requested[snapshot.columns.resource(name), row] for name in ("cpu", "memory")],
             [snapshot.columns.allocatable[snapshot.columns.resource(name), row] for name in ("cpu", "memory", "pods")],
             int(snapshot.columns.pod_count[row]),

@@ -39,6 +39,7 @@ def test_clone_does_not_change_with_the_original():
     clone = node.clone()
     node.add_pod(PodInfo(make_pod("web", "a", cpu="1")))
     assert clone.requested != node.requested
+    assert list(clone.pods) == []
 
 
 def test_allocatable_is_in_milli_cpus_and_bytes():
