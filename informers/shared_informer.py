@@ -79,14 +79,21 @@ class HandlerRegistration(Generic[T]):
         handler: ResourceEventHandler[T],
         resync_seconds: float,
         pending_adds: dict[str, T],
+        synced: Callable[[], None] | None,
     ) -> None:
         self.handler = handler
         self.resync_seconds = resync_seconds
+        self._report_synced = synced
         self.informer = informer
         self._pending_adds = pending_adds  # for a handler added later: the objects in the store at that time, by key
         self._active = True
         self._synced = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def has_synced(self) -> bool:
+        """Return True if the handler has received all objects of the first list."""
+        return self._synced.is_set()
 
     async def wait_synced(self) -> None:
         """Wait until the handler has received all objects of the first list. Cancellation: safe."""
@@ -108,12 +115,15 @@ class HandlerRegistration(Generic[T]):
         if self._pending_adds and (pending_obj := self._pending_adds.pop(key, None)) is not None:
             self._notify("on_add", key, pending_obj, True)
         if self._active:
-            try:
-                getattr(self.handler, method)(*arguments)
-            except Exception:
-                resource = self.informer.resource.group_resource
-                fields = {"resource": resource, "key": key, "handler": repr(self.handler), "method": method}
-                log.exception("handler failed", extra=fields)
+            self._call(getattr(self.handler, method), method, key, *arguments)
+
+    def _call(self, function: Callable[..., object], method: str, key: str, *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except Exception:
+            resource = self.informer.resource.group_resource
+            fields = {"resource": resource, "key": key, "handler": repr(self.handler), "method": method}
+            log.exception("handler failed", extra=fields)
 
     # Tasks, which run in the informer's task group.
 
@@ -131,6 +141,8 @@ class HandlerRegistration(Generic[T]):
             steps = await yield_to_event_loop(steps)
         await self.informer.wait_synced()
         self._synced.set()
+        if self._report_synced is not None:
+            self._call(self._report_synced, "synced", "")
 
     async def _resync(self, rng: random.Random) -> None:
         await self._synced.wait()
@@ -198,14 +210,21 @@ class SharedInformer(Generic[T]):
         """Wait until the store holds the first list. Cancellation: safe."""
         await self._synced.wait()
 
-    def add_handler(self, handler: ResourceEventHandler[T], *, resync_seconds: float = 0.0) -> HandlerRegistration[T]:
+    def add_handler(
+        self,
+        handler: ResourceEventHandler[T],
+        *,
+        resync_seconds: float = 0.0,
+        synced: Callable[[], None] | None = None,
+    ) -> HandlerRegistration[T]:
         """Call `handler` for all objects in the store, as initial adds, and for every change from then on.
 
         Never calls it before returning. With `resync_seconds` (and up to a tenth more, to spread handlers out) it also
-        receives on_update(obj, obj) for every object at that interval.
+        receives on_update(obj, obj) for every object at that interval. `synced` is called when the handler has received
+        all objects of the first list.
         """
         pending_adds = {key: self.store[key] for key in self.store}
-        registration = HandlerRegistration(self, handler, resync_seconds, pending_adds)
+        registration = HandlerRegistration(self, handler, resync_seconds, pending_adds, synced)
         self._registrations = (*self._registrations, registration)
         if self._tasks is not None:
             registration._start(self._tasks, self._rng)

@@ -70,13 +70,13 @@ class PodEvents:
         if is_terminated(obj):
             return
         if obj.spec.node_name:
-            self._add_assigned(obj)
+            self._add_assigned(obj, initial=initial)
         elif obj.spec.scheduler_name in self._scheduler_names:
             start_ns = self._durations.start()
             if self._pod_groups is not None:
                 self._pod_groups.put(obj)  # before PreEnqueue, which counts the pods of the group
             self._queue.add(obj)
-            if self._completes_gang is not None:
+            if self._completes_gang is not None and not initial:
                 # The pods that wait for others of their gang are many, and nothing else makes them schedulable.
                 only = None if self._completes_gang(obj) else lambda queued: queued.gating_plugin != GangScheduling.name
                 self._queue.move_all_to_active_or_backoff(events.PENDING_POD_ADD, None, obj, only)
@@ -113,14 +113,15 @@ class PodEvents:
         elif obj.spec.scheduler_name in self._scheduler_names:
             self._delete_pending(obj)
 
-    def _add_assigned(self, pod: Pod, pending: Pod | None = None) -> None:
+    def _add_assigned(self, pod: Pod, pending: Pod | None = None, *, initial: bool = False) -> None:
         """Add a bound pod to the cache. pending: its former state, if it was not bound; it is no longer queued."""
         start_ns = self._durations.start()
         try:
             self._cache.add_pod(pod)
         except CacheError as error:
             log.warning("cannot add a bound pod to the cache: %s", error)
-        self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_ADD, None, pod)
+        if not initial:
+            self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_ADD, None, pod)
         self._durations.handled(events.ASSIGNED_POD_ADD, start_ns)
         if pending is not None and pending.spec.scheduler_name in self._scheduler_names:
             self._queue.delete(pending)
@@ -212,7 +213,8 @@ class NodeEvents:
     def on_add(self, obj: Node, initial: bool) -> None:
         start_ns = self._durations.start()
         self._cache.add_node(obj)
-        self._queue.move_all_to_active_or_backoff(events.NODE_ADD, None, obj)
+        if not initial:
+            self._queue.move_all_to_active_or_backoff(events.NODE_ADD, None, obj)
         self._durations.handled(events.NODE_ADD, start_ns)
 
     def on_update(self, old: Node, new: Node) -> None:
@@ -249,7 +251,8 @@ class OtherEvents:
         return events.cluster_event(resource, action) if actions & action else None
 
     def on_add(self, obj: Any, initial: bool) -> None:
-        self._move(self._add, None, obj)
+        if not initial:
+            self._move(self._add, None, obj)
 
     def on_update(self, old: Any, new: Any) -> None:
         self._move(self._update, old, new)

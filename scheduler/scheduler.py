@@ -275,8 +275,8 @@ class Scheduler:
         declared_features = self.feature_gates.enabled("NodeDeclaredFeatures")
         node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)
         return [
-            self._informers.informer(NODES).add_handler(node_events),
-            self._informers.informer(PODS).add_handler(pod_events),
+            self._informers.informer(NODES).add_handler(node_events, synced=self._first_list_ended),
+            self._informers.informer(PODS).add_handler(pod_events, synced=self._first_list_ended),
             *self._register_others(name for name in self._event_actions if name not in DEVICE_EVENTS),
         ]
 
@@ -294,8 +294,14 @@ class Scheduler:
                 continue  # the API server need not serve it
             if resource is not None:  # there are no events of unknown resources
                 handler = OtherEvents(self.queue, name, self._event_actions[name], self._event_durations)
-                registered.append(self._informers.informer(resource).add_handler(handler))
+                informer = self._informers.informer(resource)
+                registered.append(informer.add_handler(handler, synced=self._first_list_ended))
         return registered
+
+    def _first_list_ended(self) -> None:
+        """Queue gated pods when all first lists are complete. Handlers do not try them for each listed object."""
+        if all(registration.has_synced for registration in self._registrations):
+            self.queue.activate_gated()
 
     def cluster_devices(self) -> ClusterDevices:
         """Return the claims and devices of the cluster; the first call starts their informers."""

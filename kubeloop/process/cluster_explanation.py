@@ -275,6 +275,7 @@ class ClusterExplanation:
             if resource is PODS and _DEVICES in self._unchecked:
                 by_key |= {pod.key: _without_extended_resources(pod) for pod in pods}
             await informers.informer(resource).replace(by_key)
+        scheduler.queue.activate_gated()  # as after the first lists of informers that run
         return scheduler
 
     async def _nodes_of(self, pods: Iterable[Pod]) -> dict[str, Any]:

@@ -206,6 +206,11 @@ class SchedulingQueue:
             if queued is not None:
                 self._queues.to_active(queued, events.FORCE_ACTIVATE.label, from_backoff=from_backoff)
 
+    def activate_gated(self) -> None:
+        """Queue the pods that PreEnqueue plugins accept now, but for those with schedulingGates of their own."""
+        gated = [queued.pod for queued in self._queues.unschedulable if queued.gated]
+        self.activate(pod for pod in gated if not pod.spec.scheduling_gates)
+
     def move_all_to_active_or_backoff(
         self, event: ClusterEvent, old: Any, new: Any, only: Callable[[QueuedPodInfo], bool] | None = None
     ) -> None:

@@ -51,7 +51,7 @@ class Informer:
         self.store: Store[Any] = Store()
         self.store.add_index(BY_NAMESPACE, lambda obj: [obj.metadata.namespace])
 
-    def add_handler(self, handler: Any) -> Synced:
+    def add_handler(self, handler: Any, **_: Any) -> Synced:
         return Synced()
 
 

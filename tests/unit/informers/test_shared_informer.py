@@ -29,10 +29,16 @@ async def test_late_handler_receives_initial_adds_then_changes(harness, make_han
     async with harness.run_informers():
         await harness.informers.wait_synced()
         late_handler = make_handler()
-        registration = harness.pods.add_handler(late_handler)
+        calls_before_synced = []
+        registration = harness.pods.add_handler(
+            late_handler, synced=lambda: calls_before_synced.append(len(late_handler.calls))
+        )
         assert late_handler.calls == []
+        assert not registration.has_synced
         await registration.wait_synced()
+        assert registration.has_synced
         assert len(late_handler.calls) == 2
+        assert calls_before_synced == [2]
         harness.server.delete("a")
         await asyncio.sleep(1)
         assert late_handler.calls == [
@@ -99,7 +105,8 @@ async def test_failing_handler_is_logged_and_does_not_block_others(harness, capl
     def fail(*args):
         raise RuntimeError("boom")
 
-    harness.pods.add_handler(ResourceEventHandlerFuncs(on_add=fail, on_update=fail, on_delete=fail))
+    failing = ResourceEventHandlerFuncs(on_add=fail, on_update=fail, on_delete=fail)
+    harness.pods.add_handler(failing, synced=fail)
     deleted_keys = []
     harness.pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda obj, unknown: deleted_keys.append(obj.key)))
     async with harness.run_informers():
@@ -111,6 +118,7 @@ async def test_failing_handler_is_logged_and_does_not_block_others(harness, capl
     assert deleted_keys == ["default/a"]
     failures = [record for record in caplog.records if record.message == "handler failed"]
     assert [(record.key, record.method) for record in failures] == [
+        ("", "synced"),
         ("default/a", "on_add"),
         ("default/a", "on_update"),
         ("default/a", "on_delete"),

@@ -11,6 +11,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeloop.scheduler.devices.cluster_devices import ClusterDevices
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
+from kubeloop.scheduler.plugins.dynamic_resources.dynamic_resources import DynamicResources
 from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
 from support.apiserver.faulty_transport import WatchFault, injected_error
 from support.objects.devices import claim, device, device_class, device_slice
@@ -505,6 +506,24 @@ async def test_device_of_a_class_is_allocated_for_an_extended_resource(cluster, 
         status = cluster.stored_pod(f"default/{bound}")["status"]["extendedResourceClaimStatus"]
         assert status["resourceClaimName"] == claim["metadata"]["name"]
         assert claim["status"]["reservedFor"][0]["name"] == bound
+
+
+async def test_pods_that_wait_for_devices_are_queued_once_for_all_listed_objects(cluster, scheduling, monkeypatch):
+    checks = []
+    pre_enqueue = DynamicResources.pre_enqueue
+    monkeypatch.setattr(DynamicResources, "pre_enqueue", lambda *args: checks.append(args) or pre_enqueue(*args))
+    cluster.put(DEVICE_CLASSES, device_class())
+    pods = [f"pod-{number}" for number in range(30)]
+    for number, name in enumerate(pods):
+        cluster.node(f"node-{number}")
+        cluster.put(RESOURCE_SLICES, device_slice(f"node-{number}", device("d")))
+        cluster.put(RESOURCE_CLAIMS, claim(name))
+        cluster.pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": name}])
+    async with scheduling():
+        await asyncio.sleep(5)
+    assert len(cluster.bindings) == len(pods)
+    # when they are listed, after the other lists, and after each of the three lists of devices
+    assert len(checks) <= 5 * len(pods)
 
 
 async def test_pods_wait_a_limited_time_for_classes_that_the_server_does_not_serve(
