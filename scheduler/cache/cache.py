@@ -276,8 +276,9 @@ class SchedulerCache:
         """Bring `snapshot` up to date; return the names of the nodes that were copied.
 
         Only nodes that changed since the last call are copied. The order of rows changes only when a node was added or
-        removed, not when one changed its zone. at_most: copy at most this many nodes, the least recently changed first;
-        if that many are returned, the snapshot may be incomplete and must not be used yet.
+        removed, not when one changed its zone. at_most: copy at most this many nodes, the least recently changed first,
+        or a quarter of the snapshot's if nodes were added; if at least `at_most` are returned, the snapshot may be
+        incomplete and must not be used yet.
 
         Without at_most, raises CacheError if the snapshot lacks a node; it is then built anew for the next cycle.
         """
@@ -289,6 +290,8 @@ class SchedulerCache:
                 break
             stale.append(info)
         if at_most is not None and len(stale) > at_most:
+            if len(snapshot) < len(self._tree):  # adding rows takes time for all rows, so that few slices should do it
+                at_most = max(at_most, len(snapshot) // 4)
             stale = stale[-at_most:]
         changed = {info.name: info.clone() for info in stale if info.node is not None}
         nodes_added = not changed.keys() <= snapshot.row_of.keys()
@@ -296,11 +299,8 @@ class SchedulerCache:
             self._snapshot_generations[snapshot] = stale[0].generation
         order: list[NodeInfo] | None = None
         if nodes_added or len(snapshot) > len(self._tree):
-            order = []
-            for name in self._tree.names():
-                copy = changed.get(name) or snapshot.get(name)
-                if copy is not None:
-                    order.append(copy)
+            copied = dict(zip(snapshot.row_of, snapshot.node_infos, strict=True)) | changed
+            order = [copied[name] for name in self._tree.names() if name in copied]
         if order is not None or changed:
             snapshot.update(order, changed.values())
         if at_most is None and len(snapshot) != len(self._tree):

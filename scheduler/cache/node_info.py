@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from kubeloop.kube.objects.api_types import ContainerStatus, Node, Pod
+from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.values.quantities import milli_value, value
 from kubeloop.scheduler.cache.block_dict import BlockDict
 from kubeloop.scheduler.cache.pod_classes import (
@@ -21,7 +21,12 @@ from kubeloop.scheduler.cache.pod_classes import (
     affinity_class,
     label_class,
 )
-from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules, accounted_requests
+from kubeloop.scheduler.cache.pod_requests import (
+    DEFAULT_REQUEST_RULES,
+    RequestRules,
+    accounted_requests,
+    status_of_resources,
+)
 
 _generations = itertools.count(1)  # for the whole process, so that generations of NodeInfos are unique
 
@@ -82,7 +87,7 @@ class PodInfo:
             or pod.spec.overhead != old.spec.overhead
             or pod.spec.volumes != old.spec.volumes
             or pod.spec.affinity != old.spec.affinity
-            or (pod.status is not old.status and _resize_status(pod) != _resize_status(old))
+            or (pod.status is not old.status and status_of_resources(pod) != status_of_resources(old))
         ):
             return PodInfo(pod, self._rules)
         copy = PodInfo.__new__(PodInfo)
@@ -115,28 +120,6 @@ class PodInfo:
 
     def __repr__(self) -> str:
         return f"PodInfo({self.key})"
-
-
-def _resize_status(pod: Pod) -> object:
-    """Return the part of a status that affects a pod's requests."""
-    status = pod.status
-    return (
-        status.resize,
-        status.resources,
-        status.node_allocatable_resource_claim_statuses,
-        status.allocated_resources,
-        tuple(map(_resize_resources, status.container_statuses)),
-        tuple(map(_resize_resources, status.init_container_statuses)),
-        tuple(
-            (condition.status, condition.reason)
-            for condition in status.conditions
-            if condition.type == "PodResizePending"
-        ),
-    )
-
-
-def _resize_resources(container: ContainerStatus) -> object:
-    return container.name, container.resources, container.allocated_resources
 
 
 def _host_ports(pod: Pod) -> Iterator[HostPort]:

@@ -1,7 +1,7 @@
 """Pod requests and limits: the resources that scheduling counts for a pod.
 
 Sums are exact (integers of 10^-9, the finest unit of the API) and rounded up once, at the end, as in Kubernetes: CPU to
-millicores, everything else to whole units. Results are not cached here.
+millicores, everything else to whole units.
 Source: k8s.io/component-helpers/resource of v1.36.
 """
 
@@ -121,9 +121,34 @@ def pod_requests(
 def accounted_requests(pod: Pod, rules: RequestRules = DEFAULT_REQUEST_RULES) -> tuple[dict[str, int], int, int]:
     """Return what a bound pod adds to its node: (requests, non-zero millicores, non-zero memory bytes).
 
-    Requests are pod_requests(use_status=True). The non-zero sums use defaults for containers without a request; with
-    pod-level resources only for resources without a pod-level request.
+    Requests are pod_requests(use_status=True), read only: pods with equal resources share them. The non-zero sums use
+    defaults for containers without a request; with pod-level resources only for resources without a pod-level request.
     """
+    spec = pod.spec
+    key = _encoder.encode(
+        (
+            rules,
+            [(container.name, container.resources) for container in spec.containers],
+            [(container.name, container.restart_policy, container.resources) for container in spec.init_containers],
+            spec.resources,
+            spec.overhead,
+            status_of_resources(pod),
+        )
+    )
+    accounted = _accounted.get(key)
+    if accounted is None:
+        if len(_accounted) >= _MAX_ACCOUNTED:
+            _accounted.clear()
+        accounted = _accounted[key] = _accounted_requests(pod, rules)
+    return accounted
+
+
+_encoder = msgspec.msgpack.Encoder(order="sorted")
+_accounted: dict[bytes, tuple[dict[str, int], int, int]] = {}
+_MAX_ACCOUNTED = 4096
+
+
+def _accounted_requests(pod: Pod, rules: RequestRules) -> tuple[dict[str, int], int, int]:
     sums = requests_nano(pod, use_status=True, rules=rules)
     default = _NON_ZERO
     if rules.pod_level and has_pod_level_requests(pod):
@@ -220,6 +245,28 @@ def has_resize_status(pod: Pod) -> bool:
             for container in (*status.container_statuses, *status.init_container_statuses)
         )
     )
+
+
+def status_of_resources(pod: Pod) -> object:
+    """Return the part of the status that affects requests."""
+    status = pod.status
+    return (
+        status.resize,
+        status.resources,
+        status.node_allocatable_resource_claim_statuses,
+        status.allocated_resources,
+        tuple(map(_container_resources, status.container_statuses)),
+        tuple(map(_container_resources, status.init_container_statuses)),
+        tuple(
+            (condition.status, condition.reason)
+            for condition in status.conditions
+            if condition.type == "PodResizePending"
+        ),
+    )
+
+
+def _container_resources(container: ContainerStatus) -> object:
+    return container.name, container.resources, container.allocated_resources
 
 
 def is_pending_request(pod: Pod) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod, convert
+from kubeloop.scheduler.cache import node_info
 from kubeloop.scheduler.cache.node_info import (
     NodeInfo,
     PodInfo,
@@ -13,7 +14,22 @@ from kubeloop.scheduler.cache.node_info import (
     may_be_devices,
     node_allocatable,
 )
+from kubeloop.scheduler.cache.pod_requests import RequestRules
 from support.scheduling.plugin_cluster import make_node, make_pod
+
+
+@pytest.fixture
+def computations(monkeypatch) -> list[Pod]:
+    """Return a list of the pods whose requests are computed."""
+    pods: list[Pod] = []
+    compute = node_info.accounted_requests
+
+    def accounted(pod: Pod, rules: RequestRules) -> tuple[dict[str, int], int, int]:
+        pods.append(pod)
+        return compute(pod, rules)
+
+    monkeypatch.setattr(node_info, "accounted_requests", accounted)
+    return pods
 
 
 def test_adding_and_removing_a_pod_restores_the_sums():
@@ -102,11 +118,13 @@ PENDING_RESIZE = {"type": "PodResizePending", "status": "True", "reason": "Defer
         pytest.param({"spec": {"priority": 7}}, False, id="priority"),
     ],
 )
-def test_update_computes_requests_again_if_they_may_have_changed(changes: dict[str, Any], computed_again: bool):
+def test_update_computes_requests_again_if_they_may_have_changed(
+    changes: dict[str, Any], computed_again: bool, computations: list[Pod]
+):
     body = {"metadata": {"name": "p", "uid": "p"}, "spec": {}, "status": {}}
     before, after = PodInfo(convert(Pod, body)), convert(Pod, body | changes)
     updated = before.with_pod(after)
-    assert (updated.requests is not before.requests) is computed_again
+    assert computations[1:] == ([after] if computed_again else [])
     expected = PodInfo(after)
     assert (updated.pod, updated.uid, updated.priority) == (after, expected.uid, expected.priority)
     assert (updated.requests, updated.label_class) == (expected.requests, expected.label_class)
@@ -125,13 +143,13 @@ def test_update_computes_requests_again_if_they_may_have_changed(changes: dict[s
         ),
     ],
 )
-def test_update_of_a_resize(field: str, resources: dict[str, Any], computed_again: bool):
+def test_update_of_a_resize(field: str, resources: dict[str, Any], computed_again: bool, computations: list[Pod]):
     def pod(**status: Any) -> Pod:
         return convert(Pod, {"metadata": {"name": "p", "uid": "p"}, "status": resized(field, **status)})
 
     before = PodInfo(pod(resources={"requests": {"cpu": "1"}}))
     updated = before.with_pod(pod(restartCount=1, **resources))
-    assert (updated.requests is not before.requests) is computed_again
+    assert computations[1:] == ([updated.pod] if computed_again else [])
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod, convert
+from kubeloop.scheduler.cache import pod_requests as pod_requests_module
 from kubeloop.scheduler.cache.pod_requests import (
     RequestRules,
     accounted_requests,
@@ -333,3 +336,50 @@ def test_amounts_are_rounded_away_from_zero(name: str, amount_nano: int, rounded
 @pytest.mark.parametrize(("quantity", "amount"), [("1", 10**9), (2, 2 * 10**9), ("1m", 10**6), ("0.5n", 1)])
 def test_quantity_in_nano_units(quantity: Any, amount: int) -> None:
     assert nano(quantity) == amount
+
+
+_AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from(["1", "2", "500m"]), max_size=2)
+_RESOURCES = st.fixed_dictionaries({"requests": _AMOUNTS})
+_NAMES = st.sampled_from(["a", "b"])
+_CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {"name": _NAMES, "resources": _RESOURCES}, optional={"restartPolicy": st.sampled_from(["Always", "Never"])}
+    ),
+    max_size=2,
+)
+_STATUSES = st.lists(
+    st.fixed_dictionaries({"name": _NAMES}, optional={"resources": _RESOURCES, "allocatedResources": _AMOUNTS}),
+    max_size=2,
+)
+_PODS = st.fixed_dictionaries(
+    {
+        "spec": st.fixed_dictionaries(
+            {"containers": _CONTAINERS},
+            optional={"initContainers": _CONTAINERS, "resources": _RESOURCES, "overhead": _AMOUNTS},
+        ),
+        "status": st.fixed_dictionaries(
+            {},
+            optional={
+                "resources": _RESOURCES,
+                "allocatedResources": _AMOUNTS,
+                "containerStatuses": _STATUSES,
+                "initContainerStatuses": _STATUSES,
+                "conditions": st.just(INFEASIBLE["conditions"]),
+                "nodeAllocatableResourceClaimStatuses": st.lists(
+                    st.fixed_dictionaries({"resourceClaimName": _NAMES, "resources": _AMOUNTS}), max_size=1
+                ),
+            },
+        ),
+    }
+)
+_RULES = st.builds(
+    RequestRules, pod_level=st.booleans(), pod_level_status=st.booleans(), node_allocatable=st.booleans()
+)
+
+
+@settings(max_examples=500)
+@given(documents=st.lists(_PODS, min_size=2, max_size=6), rules=_RULES)
+def test_pods_share_requests_only_if_these_are_equal(documents: list[dict[str, Any]], rules: RequestRules) -> None:
+    for document in documents:
+        pod = convert(Pod, document)
+        assert accounted_requests(pod, rules) == pod_requests_module._accounted_requests(pod, rules)
