@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.values.quantities import milli_value, value
-from kubeloop.scheduler.cache.block_dict import BlockDict
+from kubeloop.scheduler.cache.block_map import BlockMap
 from kubeloop.scheduler.cache.pod_classes import (
     NO_AFFINITY,
     AffinityClass,
@@ -241,7 +241,7 @@ class NodeInfo:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.node: Node | None = None
-        self.pods: BlockDict[str, PodInfo] = BlockDict()
+        self.pods: BlockMap[str, PodInfo] = BlockMap()
         self.label_counts: dict[LabelClass, int] = {}
         self.affinity_counts: dict[AffinityClass, int] = {}
         self.used_ports: set[HostPort] = set()
@@ -274,7 +274,7 @@ class NodeInfo:
         self.generation = next(_generations)
 
     def add_pod(self, pod: PodInfo) -> None:
-        self.pods[pod.uid] = pod
+        self.pods.add(pod.uid, pod)
         _count(self.label_counts, pod.label_class)
         if pod.has_affinity:
             _count(self.affinity_counts, pod.affinity_class)
@@ -342,13 +342,13 @@ class NodeInfo:
         return copy
 
     def add_to_sums(self, pod: PodInfo) -> None:
-        self.pods[pod.uid] = pod
+        self.pods.add(pod.uid, pod)
         requested = self.requested
         for name, amount in pod.requests.items():
             requested[name] = requested.get(name, 0) + amount
 
     def remove_from_sums(self, pod: PodInfo) -> None:
-        del self.pods[pod.uid]
+        self.pods.pop(pod.uid)
         requested = self.requested
         for name, amount in pod.requests.items():
             requested[name] -= amount
