@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -58,11 +58,7 @@ class Cache:
     def by_index(self, resource: Resource[T], index: str, value: str) -> builtins.list[T]:
         """Return the objects for which the index function returns `value`; see Watch.indexes. Raises KeyError for an
         unknown index."""
-        return [
-            _copy(obj)
-            for informer in self._of(resource).values()
-            for obj in informer.store.by_index(self._index_names[informer, index], value)
-        ]
+        return [_copy(obj) for obj in self._in_index(resource, index, value)]
 
     def owned_by(self, resource: Resource[T], owner: ApiObject) -> builtins.list[T]:
         """Return the objects that `owner` controls."""
@@ -70,6 +66,14 @@ class Cache:
         return [_copy(obj) for informer in informers for obj in informer.store.by_index("owner", uid)]
 
     # --- for the runner ----------------------------------------------------------------------------------------------
+
+    def requests_by_index(self, resource: Resource[Any], index: str, value: str) -> builtins.list[Request]:
+        """Return the requests of the objects for which the index function returns `value`, as `by_index`."""
+        return [Request.of(obj) for obj in self._in_index(resource, index, value)]
+
+    def _in_index(self, resource: Resource[T], index: str, value: str) -> Iterator[T]:
+        for informer in self._of(resource).values():
+            yield from informer.store.by_index(self._index_names[informer, index], value)
 
     def add(self, watch: Watch[T]) -> Iterable[SharedInformer[T]]:
         """Cache the objects of a watch, and return their informers."""

@@ -264,9 +264,9 @@ class ControllerRunner(EventDrivenController):
     def _requests_in_index(self, index: InIndex, obj: Any) -> list[Request]:
         values = index.value(obj)
         return [
-            Request.of(user)
+            request
             for value in ([values] if isinstance(values, str) else values)
-            for user in self._cache.by_index(index.resource, index.index, value)
+            for request in self._cache.requests_by_index(index.resource, index.index, value)
         ]
 
     def _enqueue(self, request: Request, reason: str, cause: str) -> None:
