@@ -289,8 +289,8 @@ class NodeInfo:
             _count(self.pvc_ref_counts, key)
         self.generation = next(_generations)
 
-    def remove_pod(self, uid: str) -> PodInfo:
-        """Remove the pod and its requests, and return it. Raises KeyError if it is not on this node."""
+    def remove_pod(self, uid: str) -> None:
+        """Remove the pod and its requests. Raises KeyError if it is not on this node."""
         pod = self.pods.pop(uid)
         _uncount(self.label_counts, pod.label_class)
         if pod.has_affinity:
@@ -303,7 +303,6 @@ class NodeInfo:
         for key in pod.pvc_keys:
             _uncount(self.pvc_ref_counts, key)
         self.generation = next(_generations)
-        return pod
 
     def clone(self) -> NodeInfo:
         """Return an independent copy with the same generation. PodInfos are shared."""

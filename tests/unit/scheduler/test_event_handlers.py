@@ -51,6 +51,7 @@ class HandledEvents:
             Registration("NodeResourcesFit", events.ASSIGNED_POD_DELETE, None),
             Registration("NodeName", events.NODE_ADD, None),
             Registration("VolumeBinding", events.cluster_event("PersistentVolume", events.UPDATE), None),
+            Registration("VolumeRestrictions", events.cluster_event("PersistentVolume", events.ADD), None),
             Registration("InterPodAffinity", events.cluster_event("Pod", events.ADD), None),
             Registration("GangScheduling", events.cluster_event("Pod", events.ADD), None),
         ]
@@ -281,8 +282,33 @@ def test_update_of_a_bound_pod_replaces_it_in_the_cache(handlers: HandledEvents)
 
 
 def test_pod_whose_termination_is_revoked_is_added_again(handlers: HandledEvents) -> None:
+    handlers.add(handlers.pod("waiting"))
+    handlers.reject("InterPodAffinity")
     done = handlers.pod("p", "n", status={"phase": "Succeeded"})
     handlers.add(done)
     assert handlers.cache.pods() == {}
     handlers.update(done, handlers.pod("p", "n"))
     assert sorted(handlers.cache.pods()) == ["p"]
+    assert handlers.queue_of("waiting") == "backoff"
+
+
+@pytest.mark.parametrize(("initial", "queue"), [(True, "unschedulable"), (False, "backoff")])
+@pytest.mark.parametrize("added", ["node", "bound pod", "pending pod", "volume"])
+def test_objects_of_a_first_list_wake_no_pods(added: str, initial: bool, queue: str) -> None:
+    handlers = HandledEvents(gangs=True)
+    handlers.add(handlers.pod("waiting"))
+    if added == "node":
+        handlers.reject("NodeName")
+        handlers.node_events.on_add(make_node("n"), initial)
+        assert [info.name for info in handlers.cache.nodes()] == ["n"]
+    elif added == "volume":
+        handlers.reject("VolumeRestrictions")
+        OtherEvents(handlers.queue, "PersistentVolume", events.ADD).on_add(object(), initial)
+    else:
+        handlers.reject("InterPodAffinity")
+        pod = handlers.pod("p", "n" if added == "bound pod" else "")
+        handlers.pod_events.on_add(pod, initial)
+        assert (sorted(handlers.cache.pods()), handlers.queue_of("p")) == (
+            (["p"], "") if added == "bound pod" else ([], "active")
+        )
+    assert handlers.queue_of("waiting") == queue
