@@ -377,7 +377,7 @@ _RULES = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(documents=st.lists(_PODS, min_size=2, max_size=6), rules=_RULES)
 def test_pods_share_requests_only_if_these_are_equal(documents: list[dict[str, Any]], rules: RequestRules) -> None:
     for document in documents:
