@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 
 from kubeloop.controllers.disruption.budget_status import (
@@ -25,6 +26,14 @@ from kubeloop.controllers.disruption.budget_status import (
 from kubeloop.controllers.disruption.pod_scale import PodScale
 from kubeloop.controllers.runtime.controller import EventDrivenController, ReconcileLoop
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.controllers.runtime.label_index import (
+    LABELS,
+    SELECTOR_LABEL,
+    labels_of,
+    no_label,
+    pods_with,
+    required_label,
+)
 from kubeloop.controllers.runtime.pods.disruption_target import DISRUPTION_TARGET, patch_pod_status
 from kubeloop.controllers.runtime.writes.object_patch import patch_status
 from kubeloop.kube.clock import rfc3339
@@ -47,7 +56,9 @@ class DisruptionController(EventDrivenController):
         pods = context.informers.informer(PODS)
         self._budgets, self._pods = budgets.store, pods.store
         self._pods.add_index("namespace")
-        self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> name of a budget -> its selector
+        self._pods.add_index(LABELS, labels_of)
+        self._budgets.add_index(SELECTOR_LABEL, _selector_label)
+        self._selectors: dict[str, Selector] = {}  # by key of the budget
         self._stale_queue = context.new_queue("stale_pod_disruption")
         self._stale_controller = ReconcileLoop("disruption", self.reset_condition, self._stale_queue, 1, context)
         self._registrations = (
@@ -65,15 +76,11 @@ class DisruptionController(EventDrivenController):
     # --- event handlers --------------------------------------------------------------------------------------------
 
     def on_budget(self, budget: PodDisruptionBudget) -> None:
-        selectors = self._selectors.setdefault(budget.metadata.namespace, {})
-        selectors[budget.metadata.name] = selector_from(budget.spec.selector)
+        self._selectors[budget.key] = selector_from(budget.spec.selector)
         self.queue.add(budget.key)
 
     def on_budget_delete(self, budget: PodDisruptionBudget) -> None:
-        selectors = self._selectors.get(budget.metadata.namespace, {})
-        selectors.pop(budget.metadata.name, None)
-        if not selectors:
-            self._selectors.pop(budget.metadata.namespace, None)
+        self._selectors.pop(budget.key, None)
 
     def on_pod(self, pod: Pod) -> None:
         names = self._enqueue_budgets(pod)
@@ -96,13 +103,13 @@ class DisruptionController(EventDrivenController):
 
     def _enqueue_budgets(self, pod: Pod) -> list[str]:
         """Enqueue the budgets that select a pod, and return their names."""
-        namespace = pod.metadata.namespace
-        selectors = self._selectors.get(namespace)
-        if not selectors:
-            return []
-        names = [name for name, selector in selectors.items() if selector.matches(pod.metadata.labels)]
-        for name in names:
-            self.queue.add(f"{namespace}/{name}")
+        names = []
+        for label in (*labels_of(pod), no_label(pod.metadata.namespace)):
+            for budget in self._budgets.view(SELECTOR_LABEL, label):
+                selector = self._selectors.get(budget.key)
+                if selector is not None and selector.matches(pod.metadata.labels):
+                    names.append(budget.metadata.name)
+                    self.queue.add(budget.key)
         return names
 
     # --- reconcile -------------------------------------------------------------------------------------------------
@@ -130,9 +137,8 @@ class DisruptionController(EventDrivenController):
     async def _sync(self, budget: PodDisruptionBudget) -> float | None:
         metadata = budget.metadata
         selector = selector_from(budget.spec.selector)
-        pods = [
-            pod for pod in self._pods.by_index("namespace", metadata.namespace) if selector.matches(pod.metadata.labels)
-        ]
+        possible = pods_with(self._pods, metadata.namespace, _required_labels(budget))
+        pods = [pod for pod in possible if selector.matches(pod.metadata.labels)]
         if not pods:
             self._events.event(budget, "Normal", "NoPods", "No matching pods found")
         try:
@@ -194,3 +200,11 @@ class DisruptionController(EventDrivenController):
         with suppress(NotFound):
             await patch_pod_status(self._client, pod, condition)
         return None
+
+
+def _required_labels(budget: PodDisruptionBudget) -> Mapping[str, str]:
+    return budget.spec.selector.match_labels if budget.spec.selector is not None else {}
+
+
+def _selector_label(budget: PodDisruptionBudget) -> list[str]:
+    return [required_label(budget.metadata.namespace, _required_labels(budget))]

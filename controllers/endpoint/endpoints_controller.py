@@ -22,7 +22,7 @@ from kubeloop.controllers.runtime.services.service_pods import (
     TriggerTimeTracker,
     has_selected_endpoints,
     is_headless,
-    selects,
+    selected_pods,
 )
 from kubeloop.controllers.runtime.services.subset_packing import LEADER, repacked_subsets
 from kubeloop.controllers.runtime.writes.consistency import ConsistencyStore
@@ -95,7 +95,7 @@ class EndpointsController(EventDrivenController):
             await self._client.delete(ENDPOINTS, name, namespace, precondition_uid=endpoints["metadata"]["uid"])
 
     async def _sync(self, service: Service, current: JSONValue | None, reconcile: Reconcile) -> None:
-        pods = [pod for pod in self._pods.view("namespace", service.metadata.namespace) if selects(service, pod)]
+        pods = selected_pods(self._pods, service)
         changed_at = self._trigger_times.last_change(service, pods)
         subsets = endpoint_subsets(service, pods)
         if current is not None and _is_current(current, service, subsets):

@@ -30,7 +30,7 @@ from kubeloop.controllers.runtime.services.service_pods import (
     LAST_CHANGE_TRIGGER_TIME,
     TriggerTimeTracker,
     has_selected_endpoints,
-    selects,
+    selected_pods,
 )
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import JSONValue, Node, Pod, Service
@@ -113,7 +113,7 @@ class EndpointSliceController(EventDrivenController):
             return
         if not has_selected_endpoints(service):
             return
-        pods = [pod for pod in self._pods.view("namespace", service.metadata.namespace) if selects(service, pod)]
+        pods = selected_pods(self._pods, service)
         slices = [it for it in self._slices.of_service(key) if not it["metadata"].get("deletionTimestamp")]
         if self._slices.tracker.is_stale(key, slices):
             raise StaleCache("EndpointSlice informer cache is out of date", ENDPOINT_SLICES.group_resource)

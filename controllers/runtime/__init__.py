@@ -7,6 +7,7 @@ May import `kubeloop.tracing`, `kubeloop.informers` and `kubeloop.kube`; not the
     cached_reconcile.py     begin and end of the reconcile of a cached object
     other_clusters.py       clients and informers of other clusters
     integers.py             integers and percentages as Go reads them
+    label_index.py          indexes of Pods by label, and of selectors by a label that they require
 
     queue/                  work queue: which keys are reconciled, when, and after which delay
     writes/                 own writes that the caches do not show yet, and writes of statuses

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeloop.controllers.runtime.label_index import LABELS, SELECTOR_LABEL, labels_of
 from kubeloop.controllers.runtime.queue.work_queue import WorkQueue
-from kubeloop.controllers.runtime.services.service_pods import affected_services
+from kubeloop.controllers.runtime.services.service_pods import affected_services, possible_services, selector_label
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.objects.api_types import Pod
@@ -20,11 +21,11 @@ def add_service_handlers(
     batch_seconds: delay after the change of a Pod, so that one sync handles several of them.
     """
     services, pods = informers.informer(SERVICES), informers.informer(PODS)
-    services.store.add_index("namespace")
-    pods.store.add_index("namespace")
+    services.store.add_index(SELECTOR_LABEL, selector_label)
+    pods.store.add_index(LABELS, labels_of)
 
     def on_pod(old: Pod | None, new: Pod) -> None:
-        for service in affected_services(old, new, services.store.view("namespace", new.metadata.namespace)):
+        for service in affected_services(old, new, possible_services(services.store, old, new)):
             if batch_seconds:
                 queue.add_after(service.key, batch_seconds)
             else:

@@ -10,6 +10,8 @@ from datetime import datetime
 
 import msgspec
 
+from kubeloop.controllers.runtime.label_index import SELECTOR_LABEL, labels_of, pods_with, required_label
+from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Container, Pod, Service, ServicePort
 from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready
 
@@ -26,6 +28,24 @@ def has_selected_endpoints(service: Service) -> bool:
 def selects(service: Service, pod: Pod) -> bool:
     """Return True if the selector of the Service matches the Pod's labels."""
     return bool(service.spec.selector) and service.spec.selector.items() <= pod.metadata.labels.items()
+
+
+def selector_label(service: Service) -> list[str]:
+    """Return the value of a Service in the index SELECTOR_LABEL; none without a selector."""
+    selector = service.spec.selector
+    return [required_label(service.metadata.namespace, selector)] if selector else []
+
+
+def selected_pods(pods: Store[Pod], service: Service) -> list[Pod]:
+    """Return the Pods that the Service, which has a selector, selects."""
+    possible = pods_with(pods, service.metadata.namespace, service.spec.selector)
+    return [pod for pod in possible if selects(service, pod)]
+
+
+def possible_services(services: Store[Service], old: Pod | None, new: Pod) -> list[Service]:
+    """Return the Services that may select one of two states of a Pod."""
+    labels = dict.fromkeys([*(labels_of(old) if old is not None else ()), *labels_of(new)])
+    return [service for label in labels for service in services.view(SELECTOR_LABEL, label)]
 
 
 def is_headless(service: Service) -> bool:

@@ -20,6 +20,7 @@ NAMESPACES, CLAIMS = {"pods": {"namespace"}}, {"pods": {"volume-claim"}}
 OWNED_PODS = {"pods": {"controller"}}
 REVISIONS = {"controllerrevisions.apps": {"controller"}}
 SLICES = "endpointslices.discovery.k8s.io"
+SELECTED_PODS = {"services": {"selector-label"}, "pods": {"labels"}}
 RELATED_PODS = {"pods": {"namespace", "template-hash"}}
 
 INDEXES: dict[str, dict[str, set[str]]] = {
@@ -31,9 +32,9 @@ INDEXES: dict[str, dict[str, set[str]]] = {
     "job": {"jobs.batch": {"namespace"}, **OWNED_PODS},
     "cronjob": {"jobs.batch": {"controller-name"}},
     "horizontalpodautoscaling": NAMESPACES,
-    "disruption": NAMESPACES,
-    "endpoint": {"services": {"namespace"}, **NAMESPACES},
-    "endpointslice": {"services": {"namespace"}, SLICES: {"endpointslice-controller.k8s.io"}, **NAMESPACES},
+    "disruption": {"poddisruptionbudgets.policy": {"selector-label"}, "pods": {"namespace", "labels"}},
+    "endpoint": SELECTED_PODS,
+    "endpointslice": {SLICES: {"endpointslice-controller.k8s.io"}, **SELECTED_PODS},
     "endpointslicemirroring": {SLICES: {"endpointslicemirroring-controller.k8s.io"}},
     "nodelifecycle": {"pods": {"node"}},
     "taint-eviction": {"pods": {"node"}},

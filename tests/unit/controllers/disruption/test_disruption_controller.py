@@ -327,13 +327,40 @@ async def test_deleted_budget_selects_no_pods():
     ]
     pod = convert(Pod, {"metadata": {"name": "p", "namespace": "ns", "labels": {"app": "web"}}})
     for budget in budgets:
+        controller._budgets.put(budget.key, budget)
         controller.on_budget(budget)
     assert controller._enqueue_budgets(pod) == ["a", "b"]
-    controller.on_budget_delete(budgets[0])
-    assert controller._enqueue_budgets(pod) == ["b"]
-    controller.on_budget_delete(budgets[1])
-    assert controller._enqueue_budgets(pod) == []
-    assert controller._selectors == {}, "no entry remains of a namespace without budgets"
+    for budget, left in zip(budgets, (["b"], []), strict=True):
+        controller._budgets.remove(budget.key)
+        controller.on_budget_delete(budget)
+        assert controller._enqueue_budgets(pod) == left
+    assert controller._selectors == {}, "no entry remains of a deleted budget"
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        pytest.param({"matchLabels": {"app": "web"}}, ["a"], id="one label"),
+        pytest.param({"matchLabels": {"app": "web", "tier": "front"}}, ["a"], id="two labels"),
+        pytest.param({"matchLabels": {"app": "web", "tier": "back"}}, [], id="one of two labels"),
+        pytest.param({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}, ["a"], id="values"),
+        pytest.param({"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}, ["a", "b"], id="no label"),
+        pytest.param({}, ["a", "b"], id="everything"),
+    ],
+)
+async def test_budget_and_its_pods_find_each_other(selector: dict[str, Any], selected: list[str]):
+    """Pods of another namespace, whose labels are the same, do not count."""
+    async with running() as cluster:
+        for namespace in ("default", "other"):
+            for name, labels in (("a", {"app": "web", "tier": "front"}), ("b", {})):
+                cluster.store.create(PODS, {"metadata": {"name": name, "namespace": namespace, "labels": labels}})
+        cluster.budget(minAvailable=1, selector=selector)
+        await asyncio.sleep(1)
+        assert cluster.status()["expectedPods"] == len(selected)
+        labels = {"app": "web", "tier": "front"}
+        cluster.store.create(PODS, {"metadata": {"name": "c", "namespace": "default", "labels": labels}})
+        await asyncio.sleep(1)
+        assert cluster.status()["expectedPods"] == len(selected) + ("a" in selected)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kubeloop.controllers.runtime.label_index import LABELS, SELECTOR_LABEL, labels_of
 from kubeloop.controllers.runtime.services.service_pods import (
     TriggerTimeTracker,
     affected_services,
     find_port,
     has_endpoint,
     has_selected_endpoints,
+    possible_services,
     published_hostname,
+    selected_pods,
+    selector_label,
+    selects,
 )
+from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod, Service, ServicePort, convert
 
 
@@ -128,3 +136,40 @@ def test_trigger_time_by_creation_of_the_service(before: str | None, after: str 
     tracker = TriggerTimeTracker()
     tracker.last_change(created(before), [])
     assert tracker.last_change(created(after), []) == (None if change is None else datetime.fromisoformat(change))
+
+
+_LABELS = st.dictionaries(st.sampled_from("xyz"), st.sampled_from("12"), max_size=3)
+
+
+@given(
+    selectors=st.lists(_LABELS, max_size=6),
+    labels=st.lists(_LABELS, max_size=6),
+    namespaces=st.lists(st.sampled_from(["a", "b"]), min_size=6, max_size=6),
+)
+def test_services_and_their_pods_find_each_other_by_indexes(selectors, labels, namespaces):
+    services: Store[Service] = Store()
+    services.add_index(SELECTOR_LABEL, selector_label)
+    pods: Store[Pod] = Store()
+    pods.add_index(LABELS, labels_of)
+    for number, selector in enumerate(selectors):
+        metadata = {"name": f"s{number}", "namespace": namespaces[number]}
+        item = convert(Service, {"metadata": metadata, "spec": {"selector": selector}})
+        services.put(item.key, item)
+    for number, item_labels in enumerate(labels):
+        metadata = {"name": f"p{number}", "namespace": namespaces[-1 - number], "labels": item_labels}
+        item = convert(Pod, {"metadata": metadata})
+        pods.put(item.key, item)
+    expected = {
+        (one.key, other.key)
+        for one in services.values()
+        for other in pods.values()
+        if one.metadata.namespace == other.metadata.namespace and selects(one, other)
+    }
+    assert expected == {
+        (one.key, other.key) for one in services.values() if one.spec.selector for other in selected_pods(pods, one)
+    }
+    assert expected == {
+        (one.key, other.key)
+        for other in pods.values()
+        for one in affected_services(None, other, possible_services(services, None, other))
+    }
