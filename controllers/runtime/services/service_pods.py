@@ -5,7 +5,7 @@ Pure functions, and the state of trigger times. Source: staging/src/k8s.io/endpo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -42,10 +42,11 @@ def selected_pods(pods: Store[Pod], service: Service) -> list[Pod]:
     return [pod for pod in possible if selects(service, pod)]
 
 
-def possible_services(services: Store[Service], old: Pod | None, new: Pod) -> list[Service]:
-    """Return the Services that may select one of two states of a Pod."""
+def possible_services(services: Store[Service], old: Pod | None, new: Pod) -> Iterator[Service]:
+    """Yield the Services that may select one of two states of a Pod: found only if affected_services needs them."""
     labels = dict.fromkeys([*(labels_of(old) if old is not None else ()), *labels_of(new)])
-    return [service for label in labels for service in services.view(SELECTOR_LABEL, label)]
+    for label in labels:
+        yield from services.view(SELECTOR_LABEL, label)
 
 
 def is_headless(service: Service) -> bool:
